@@ -297,3 +297,116 @@ def test_a_number_beside_another_is_one_of_several_unless_they_are_the_same(text
 def test_an_equation_s_value_is_an_answer(text: str) -> None:
     for rule in (FinalAnswer(), MathEquivalence()):
         assert rule.grade(Rollout(response=text, ground_truth="5")).score == 1, rule  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "right", "wrong"),
+    [
+        # another answer is put in the answer's place
+        ("The answer is 42. Wait, no, it's 43.", "43", "42"),
+        ("The answer is 42, sorry, 43.", "43", "42"),
+        ("The answer is 42 — no, 43.", "43", "42"),
+        ("The answer is 42, or rather 43.", "43", "42"),
+        ("The answer is 42. That is wrong. It should be 43.", "43", "42"),
+        ("\\boxed{42}\n\nWait, no, it's 43.", "43", "42"),
+        ("#### 42\nOops, that's 43", "43", "42"),
+        ("<answer>42</answer> Sorry, I mean 43.", "43", "42"),
+        ("The answer is 42. Wait, no, it's not 43.", None, "43"),
+        # and here it is not
+        ("The answer is 42. Actually, it's a nice number.", "42", "43"),
+        ("The answer is 42. Actually, 43 is prime.", "42", "43"),
+        ("The answer is 42. Wait, let me check: 6*7=42. Yes.", "42", "7"),
+        ("Thus, Rose had 60 - 56 = 4 incorrect answers.", "4", "56"),
+        ("It is 42, incorrect.", None, "42"),
+        ("The answer is not 41. The answer is 42.", "42", "41"),
+        ("The answer cannot be 41, so the answer is 42.", "42", "41"),
+        ("There is no doubt that the answer is 42.", "42", "1"),
+        ("I doubt that the answer is 42.", None, "42"),
+        # Markdown's headings are no markers
+        ("It is 6.\n##### 5\nso 6 it is", "6", "5"),
+        ("#### Final Answer\n42", "42", "1"),
+        ("#### Conclusion\nShe has 42 apples.", "42", "1"),
+        ("#### Step 1: Add\n40+2=42\n\nShe has 42.", "42", "1"),
+        ("#### 1. Add\n40+2=42", "42", "1"),
+        ("#### Therefore:\n42", "42", "1"),
+        ("#### 42\nThat is it, in 3 steps.", "42", "3"),
+        ("Answer - 42", "42", "-42"),
+        ("Answer -42", "-42", "42"),
+        ("The answer:\n- 42", "42", "-42"),
+        ("The answer is:\n\n$$\n42\n$$\n\nIt is 6 * 7.", "42", "7"),
+        ("Answer:\n```\n42\n```", "42", "4"),
+        # what somebody could do is as certain as what she did
+        ("Aunt May has 133 + 15 = 148 gallons.", "148", "15"),
+        ("Therefore, he could read 36 * 2 = 72 pages.", "72", "2"),
+        ("So she could buy 9 tickets.", "9", "1"),
+        ("It could be 9.", None, "9"),
+        ("She may have 9.", None, "9"),
+        # a title ends no sentence
+        ("The answer is: Mr. Johnson has 12+10=22 students.", "22", "12"),
+    ],
+)
+def test_what_a_response_stands_by(text: str, right: str | None, wrong: str) -> None:
+    for rule in (FinalAnswer(), MathEquivalence()):
+        assert rule.grade(Rollout(response=text, ground_truth=wrong)).score == 0, rule  # type: ignore[union-attr]
+        if right is not None:
+            assert rule.grade(Rollout(response=text, ground_truth=right)).score == 1, rule  # type: ignore[union-attr]
+
+
+COUNTED = [
+    ("five apples", "5", 1), ("The answer is five apples.", "5", 1), ("Answer: twenty-five dollars", "25", 1),
+    (r"\boxed{\text{five apples}}", "5", 1), ("The answer is one half.", "0.5", 1), ("Two thirds", "2/3", 1),
+    ("The answer is two and a half hours.", "2.5", 1), ("The answer is three quarters of an hour.", "3/4", 1),
+    ("The answer is a dozen.", "12", 1), ("The answer is five, not six.", "5", 1), ("The answer is a hundred.", "100", 1),
+    ("The answer is five or six apples.", "5", 0), ("The answer is one of them.", "1", 0), ("The answer is one more than five.", "1", 0),
+    ("The answer is three times five.", "3", 0), ("The answer is ten to twelve.", "10", 0), ("The answer is one in five.", "1", 0),
+    ("The answer is not five apples.", "5", 0),
+]  # fmt: skip
+AROUND = [
+    ("The answer is 5xy", "5", 0), ("The answer is 5 xy", "5", 0), (r"\boxed{5xy}", "5", 0), ("5 x^2", "5", 0), ("The answer is 5theta", "5", 0),
+    ("The answer is 130miles", "130", 1), ("So it is 130miles", "130", 1), ("The answer is 20apples.", "20", 1),
+    ("Answer: Total: 42", "42", 1), ("The answer is x:42", "42", 0), ("The answer is $8 for 3 gallons of milk.", "8", 1),
+    ("The answer is 119 dollars after 7 days.", "119", 1), ("The answer is 64 then 7", "64", 0), ("The answer is 1 in 6.", "1", 0),
+    ("The answer is 42 or more.", "42", 0), ("The answer is 42 apples or fewer", "42", 0), ("The answer is 42+.", "42", 0),
+    ("The answer is 42, more or less.", "42", 1), ("The answer is 90 minutes, or 1.5 hours.", "90", 1),
+    ("The answer is 90 minutes, or 1.5 hours.", "1.5", 0), ("The answer is 90 minutes or 2 hours.", "90", 0),
+    ("The answer is > 42", "42", 0), ("x > 42", "42", 0),
+    ("x>42", "42", 0),
+    ("She has 6*7=<<6*7=42>>42 apples.", "42", 1), (r"\boxed{x \ge 42}", "42", 0), ("The answer is 42 squared", "42", 0),
+    ("The answer is half of 42", "42", 0), ("The answer is twice 42", "42", 0), ("The answer is the square root of 42.", "42", 0),
+    ("The answer is 42 divided by 2", "42", 0), ("The answer is 42 factorial", "42", 0), ("=> 42", "42", 1),
+    ("The answer is 42<|im_end|>", "42", 1), ("The answer is 42.<|eot_id|><|endoftext|>\n", "42", 1), ("#### 42</s>", "42", 1),
+    ("42<\uff5cend\u2581of\u2581sentence\uff5c>", "42", 1), ("Answer: 42, as 6 * 7 = 42.", "42", 1), ("The answer is 3.5 cups.", "7/2", 1),
+    ("The answer is now 42", "42", 1), ("Answer: #42", "42", 1), ("Answer: the 42nd", "42", 1), ("Answer: 42 \u00b0C", "42", 1),
+    ("Answer: 42 kg\u00b7m/s", "42", 1), ("Answer: 42 N\u00b7m", "42", 1), ("Answer: 42 x\u00b7m", "42", 0),
+    ("Answer: 42 (cm)", "42", 1), ("The answer is <42>.", "42", 1), ("Answer: 42 \u2705", "42", 1), ("__42__", "42", 1),
+    ("The answer is 42 - not 41.", "42", 1), (r"\boxed{\text{42 apples}}", "42", 1), (r"\boxed{\text{3.14 cm}}", "3.14", 1),
+    (r"\boxed{1\,\frac{1}{2}}", "1.5", 1), (r"\boxed{10\ 000}", "10000", 1), (r"\boxed{10,\!000}", "10000", 1), (r"\boxed{{42}}", "42", 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "truth", "score"), [*COUNTED, *AROUND])
+def test_a_number_is_read_with_what_stands_around_it(text: str, truth: str, score: float) -> None:
+    for rule in (FinalAnswer(), MathEquivalence()):
+        assert rule.grade(Rollout(response=text, ground_truth=truth)).score == score, rule  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "truth", "score"),
+    [
+        ("5 m^2", "5 m", 0), ("5 m", "5 m^2", 0), ("5 m^3", "5 m^2", 0), (r"\boxed{5\,\text{m}^{2}}", "5 m", 0), ("25 cm2", "25 cm", 0),
+        ("5 m²", "5 m^2", 1), ("5 square meters", "5 m^2", 1), ("10000 cm^2", "1 m^2", 1), ("1 m^3", "1000 L", 1), ("5 m^2", "5", 1), ("5", "5 m^2", 1),
+        ("100 km/h", "100 m/s", 0), (r"\boxed{100\,\text{km/h}}", "100 m/s", 0), ("60 mph", "60 km/h", 0), ("$5 per hour", "$5 per day", 0),
+        ("10 m/s^2", "10 m/s", 0), ("100 km/h", "100 kilometers per hour", 1), ("36 km/h", "10 m/s", 1), ("60 mph", "60 miles per hour", 1),
+        (r"\boxed{100 \frac{\text{km}}{\text{h}}}", "100 km/h", 1), ("$5 per hour", "$5", 1), ("$5", "$5 an hour", 1), ("3 apples per day", "3", 1),
+        ("2 hours and 30 minutes", "2.5 hours", 1),
+        ("2 hours 30 minutes", "150 minutes", 1),
+        ("5 feet 6 inches", "66 inches", 1),
+        ("2 dollars and 50 cents", "$2.50", 1),
+        ("$2 and 50 cents", "2.5", 1),
+        ("2 hours 90 minutes", "3.5 hours", 0),
+        ("3 dozen", "36", 1), ("3 dozen", "3", 1), ("36 eggs", "3 dozen eggs", 1), ("2 dozen", "3 dozen", 0),
+    ],
+)  # fmt: skip
+def test_units_of_area_rates_and_dozens(text: str, truth: str, score: float) -> None:
+    assert grade(f"The answer is {text}.", truth).score == score  # type: ignore[attr-defined]
+    assert grade(text, truth).score == score  # type: ignore[attr-defined]

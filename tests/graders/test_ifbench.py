@@ -320,6 +320,8 @@ def test_syllables(word: str, count: int) -> None:
         ("Embark", True), ("stopped", True), ("tries", True), ("making", True), ("Summarize", True), ("is", True),
         ("Can", True), ("categorize", True), ("went", True), ("the", False), ("certainly", False), ("otherwise", False),
         ("king", False), ("In", False), ("red", False), ("Happiness", False), ("this", False), ("dragons", False),
+        ("used", True), ("Using", True), ("died", True), ("kisses", True), ("boxes", True), ("missed", True), ("bring", True),
+        ("thing", False), ("Being", True), ("string", False), ("speed", False), ("hundred", False), ("series", False),
     ],
 )  # fmt: skip
 def test_verbs(word: str, verb: bool) -> None:

@@ -26,6 +26,7 @@ def score(grader: Any, response: str, **fields: Any) -> float | None:
         (r"\boxed{5} or \boxed{6}", 0, 0, 0),
         (r"\boxed{41} \boxed{42} \boxed{43}", 0, 0, 0),
         (r"\boxed{5}, no, it is \boxed{6}", 1, 0, 1),
+        (r"\boxed{5}. Wait, no, it's 6.", 0, 0, 0),
         (r"\boxed{}", 0, 0, 0),
         (r"\boxed{ }", 0, 0, 0),
         (r"\boxed{5", 0, 0, 0),

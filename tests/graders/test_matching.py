@@ -78,6 +78,48 @@ def test_text_match_options() -> None:
     assert score(TextMatch(part="last_line"), "hm\n5\n\n", "5") == 1
 
 
+@pytest.mark.parametrize(
+    ("response", "truth", "expected"),
+    [
+        ("The answer is J. K. Rowling.", "J. K. Rowling", 1),
+        ("The answer is Mr. Smith. He is a baker.", "Mr. Smith", 1),
+        ("The answer is Paris. Or Rome.", "Paris", 0),
+        ("The answer is Paris. Wait, no, it's Rome.", "Rome", 1),
+        ("The answer is Paris. Actually, it's in France.", "Paris", 1),
+        ("The answer is \u201cParis\u201d.", "Paris", 1),
+        ("The answer is 1914\u20131918.", "1914-1918", 1),
+        ("The answer is 1914\u20131919.", "1914-1918", 0),
+    ],
+)
+def test_a_committed_text_ends_where_its_sentence_does(response: str, truth: str, expected: float) -> None:
+    assert score(TextMatch(how="normalised", part="committed"), response, truth) == expected
+
+
+@pytest.mark.parametrize(
+    "response", ["On May 5 it was in Paris.", "Without a doubt it is Paris.", "There is no doubt: Paris"]
+)
+def test_what_is_certain_is_contained(response: str) -> None:
+    assert score(TextMatch(how="contains", ignore_case=True), response, "Paris") == 1
+
+
+@pytest.mark.parametrize("whole_words", [False, True])
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ("It is a cat", 1),
+        ("It is not a dog, it is a cat", 1),
+        ("a cat? It is a cat", 1),
+        ("It is not a cat", 0),
+        ("It isn't the cat", 0),
+        ("It may look like a cat, but it is not a cat", 0),
+    ],
+)
+def test_an_answer_that_ends_in_a_denial_does_not_end_in_what_it_denies(
+    response: str, expected: float, whole_words: bool
+) -> None:
+    assert score(TextMatch(how="suffix", whole_words=whole_words), response, "cat") == expected
+
+
 def test_a_pattern_that_never_ends_is_the_rollouts_fault() -> None:
     pool = ProcessPool(1)
     try:

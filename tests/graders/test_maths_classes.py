@@ -183,7 +183,76 @@ WORDS = [
     (["Tuesday", "Monday"], r"\boxed{\text{Monday}}", 1),
     (r"so it is \boxed{\text{even}}", r"\boxed{even}", 1),
 ]
-ALL = [*BOXES, *MONEY, *UNMARKED, *MIXED, *THOUSANDS, *WORDS]
+LATEX = [
+    ("5", r"\fbox{5}", 1),
+    ("1/2", r"so $\fbox{\frac12}$ is it", 1),
+    ("5", r"\fbox{6}", 0),
+    ("5", r"\boxed{5\\}", 1),
+    ("5", r"\boxed{\boldsymbol{5}}", 1),
+    ("5", r"\boxed{\underline{5}}", 1),
+    ("5", r"\boxed{5~\text{cm}}", 1),
+    ("5", "So\n\\[\n5\\,\\text{cm}\n\\]", 1),
+    ("5", r"The answer is $\$5$.", 1),
+    ("5", "She spent $3 and has $5 left.", 1),
+    ("18", "Twice is 2 * 8 = $<<2*8=16>>16.\nSo he has $16 + $2 = $<<16+2=18>>18.", 1),
+    ("18", "Twice is 8*2=$<<8*2=16>>16.\nSo he has 16+2=$<<16+2=18>>18.", 1),
+    ("34", "So each pays $102 / 3 = $<<102/3=34.0>>34.", 1),
+    ("5", "`5`", 1),
+    ("-5", "\\boxed{\u20135}", 1),
+    ("10000", r"\boxed{10\text{,}000}", 1),
+    (r"30^\circ", r"\boxed{30\degree}", 1),
+    (r"\emptyset", r"\boxed{\varnothing}", 1),
+    ("3+4i", r"\boxed{3+4\mathrm{i}}", 1),
+    ("7", r"\boxed{3+4\mathrm{i}}", 0),
+    ("25", r"\boxed{25 cm^2}", 1),
+    ("25 cm^2", r"\boxed{25\,\text{cm}^{2}}", 1),
+    ("3m^2", r"\boxed{3}", 0),
+    (r"\{1,2\}", r"1 \text{ and } 2", 1),
+    (
+        r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
+        r"<answer>\begin{bmatrix} 1 & 2 \\ 3 & 4 \end{bmatrix}</answer>",
+        1,
+    ),
+    ("Monday", "Monday", 1),
+    (r"\textbf{(C)}\ 5", r"\boxed{C}", 1),
+    (r"\textbf{(C)}\ 5", r"\boxed{\text{(C)}}", 1),
+    (r"\text{(C) }\frac{1}{2}", r"\boxed{0.5}", 1),
+    (r"(C) 5", r"\boxed{(C)}", 1),
+    (r"\textbf{(C)}\ 5", r"\boxed{\textbf{(C)}\ 5}", 1),
+    (r"\textbf{(C)}\ 5", r"\boxed{B}", 0),
+    (r"\textbf{(C)}\ 5", r"\boxed{6}", 0),
+    ("3/4 cup", r"\boxed{0.75}", 1),
+    ("infinity", r"\boxed{\infty}", 1),
+    (r"\infty", r"\boxed{\text{infinity}}", 1),
+    ("33.33", r"\boxed{33.33\%}", 1),
+    (r"50.5\%", r"\boxed{50.5}", 1),
+    ("33.33", r"\boxed{33.34\%}", 0),
+    ("5%", r"\boxed{5\,\%}", 1),
+    ("1/3", r"\boxed{0.\overline{3}}", 1),
+    ("-7/6", r"\boxed{-1.1\overline{6}}", 1),
+    ("1/3", r"\boxed{0.\overline{6}}", 0),
+    ("A,B,C", r"\boxed{\text{A, B, C}}", 1),
+    ("5,6", r"\boxed{\text{5 and 6}}", 1),
+    ("5", r"\boxed{\text{5 and 6}}", 0),
+    ("2,3", "The answer is $2$ and $3$.", 1),
+    ("2,3", "The solutions of the equation are $2$ and $4$.", 0),
+    ("2", "The answer is $2$ or $3$.", 0),
+    ("Monday", "It is not Monday", 0),
+]
+KINDS = [
+    (r"\{1,2\}", r"\boxed{(1,2)}", 0),
+    ("(1,2)", r"\boxed{\{1,2\}}", 0),
+    ("(1,2,3)", r"\boxed{\left\{1,2,3\right\}}", 0),
+    ("(1,2)", r"\boxed{1,2}", 1),
+    (r"\{1,2\}", r"\boxed{1,2}", 1),
+    ("(1,2)", r"\boxed{(x,y)=(1,2)}", 1),
+    ("(1,2)", r"The answer is $\left(1,2\right)$.", 1),
+    ("1,2", "The answer is $1,2$.", 1),
+    ("1.2", "The answer is $1,2$.", 1),
+    ("1,2", "The answer is $1,3$.", 0),
+    (r"f(\{1,2\})", r"\boxed{(1,2)}", 0),
+]
+ALL = [*BOXES, *MONEY, *UNMARKED, *MIXED, *THOUSANDS, *WORDS, *LATEX, *KINDS]
 
 
 def score(grader: MathEquivalence, response: str, truth: Any) -> float:
@@ -201,6 +270,24 @@ def test_answers(gold: Any, response: str, right: float) -> None:
 def test_sets_and_relations(gold: str, response: str, apart: float, together: float) -> None:
     assert score(MathEquivalence(), response, gold) == apart
     assert score(MathEquivalence(set_relations=True), response, gold) == together
+
+
+@pytest.mark.parametrize(
+    ("gold", "response"), [(r"\{1,2\}", r"\boxed{(1,2)}"), ("(1,2)", r"\boxed{\{1,2\}}")]
+)
+def test_sets_and_tuples_are_equal_where_kinds_do_not_matter(gold: str, response: str) -> None:
+    assert score(MathEquivalence(strict=False), response, gold) == 1
+
+
+@pytest.mark.parametrize(
+    ("gold", "response", "right"),
+    [
+        ("5", "The answer is 5.", 1), ("5", r"\boxed{5}", 1), ("5", "#### 5", 1), ("3/4", r"\boxed{\frac{3}{4}}", 1), ("0.75", "So it is 3/4.", 1),
+        ("1234", "Answer: 1,234", 1), ("5", r"\boxed{6}", 0), ("5", "The answer is 6.", 0), (r"\frac{1}{2}", "0.5", 1),
+    ],
+)  # fmt: skip
+def test_without_latex_numbers_are_read(gold: str, response: str, right: float) -> None:
+    assert score(MathEquivalence(extract=["expr"]), response, gold) == right
 
 
 BOMBS = [
@@ -303,3 +390,9 @@ def test_a_number_that_mathematics_is_said_to_be_is_the_answer(
     grade = MathEquivalence().grade(Rollout(response=response, ground_truth=truth))
     assert isinstance(grade, Graded)
     assert grade.score == right
+
+
+@pytest.mark.parametrize("filler", ["\t", " ", "\u2705", "$$\n", "no, "])
+def test_a_long_row_of_one_thing_takes_no_long_time(filler: str) -> None:
+    """With cubic time, a row of spaces broke the grader."""
+    assert score(MathEquivalence(), f"The answer is 5 {filler * 2000}.", "6") == 0

@@ -7,7 +7,7 @@ same in other languages. The last one decides. What it marks is no answer if
 - it is denied ("is not 42", "isn't", "I do not think that the answer is 42") and nothing is put in its place ("not 5
   but 6" is 6);
 - it is only possible ("might be 42", "perhaps 42", "if the answer is 42"); "I think", "probably" and "about" commit;
-- it is taken back right after it ("The answer is 42. No, that is wrong.");
+- it is taken back right after it ("The answer is 42. No, that is wrong."), unless another is put in its place ("No, wait, it's 43");
 - another answer of its kind stands beside it, without a word that says which holds (three boxes in a row).
 
 What is only thought is no answer either: text up to the end of the thinking, and thinking that never ends.
@@ -35,19 +35,26 @@ _AGENT = re.compile(
     rf"(?P<call><tool_call>)|(?P<opens>{_THOUGHT_OPENS.pattern})|(?:{_THOUGHT_ENDS.pattern})", re.IGNORECASE
 )
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{")
-_BRACE = re.compile(r"\\[{}]|[{}]")
+_BRACE = re.compile(r"\\[\\{}]|[{}]")
 
 _BE = (
     r"(?:is|are|was|be|isn['’]?t|aren['’]?t|wasn['’]?t|equals|comes?\ (?:out\ )?to"
     r"|(?:would|should|must|could|might|may|can|will|cannot|won['’]?t|can['’]?t|couldn['’]?t|wouldn['’]?t|shouldn['’]?t)"
     r"(?:[ \t]+not)?(?:[ \t]+(?:well|also|still|only|then|possibly|actually))?[ \t]+be(?:en)?)"
 )
+_HEADING = r"""
+    [ \t]*[*_]{0,3}
+    (?: (?:steps?|part|case|final|answer|conclusion|solution|explanation|summary|results?|verif\w*|check\w*|calculat\w*|comput\w*|analy\w*
+          |reasoning|understand\w*|problem|given)\b[^\n]*
+      | \d+[.)][ \t]+(?-i:[A-Z])[^\n]* | [^\n]*:[*_ \t]*)\n\s*+\S
+    """
+"""What follows a `####` that is Markdown's: the words of a heading, and a text under it."""
 _MARKER = rf"""
-    (?P<hash>\#{{4}})(?!\#)
+    (?P<hash>(?<!\#)\#{{4}})(?!\#)(?!{_HEADING})
   | (?P<boxed>\\(?:boxed|fbox)\s{{0,4}}\{{)
   | (?P<tag><answer>)
   | (?<![a-z])(?:{{nouns}})(?:[ \t]+(?:choice|option|letter|here))?["']?[ \t]{{0,4}}(?:[*_]{{1,3}})?\s{{0,4}}
-      (?P<verb>(?:(?:(?:most|very)[ \t]+)?(?:probably|likely|possibly|perhaps|maybe|certainly|definitely|clearly|therefore|thus|hence|then|also|indeed)[ \t]+)?{_BE}|=|:)
+      (?P<verb>(?<=[A-Za-z*][ ])[-–—](?=[ \t]+(?:[$\\(\d]|(?-i:[A-Z])(?![A-Za-z])))|(?:(?:(?:most|very)[ \t]+)?(?:probably|likely|possibly|perhaps|maybe|certainly|definitely|clearly|therefore|thus|hence|then|also|indeed)[ \t]+)?{_BE}|=|:)
       (?![a-z])(?:[*_]{{1,3}})?[ \t]{{0,4}}:?
   | ^[ \t>*_]{{0,8}}a[ \t]{{0,4}}(?:\*\*)?:
   | (?:答案|答え|解答|正解|정답|답)(?:[ \t]*(?:是|为|為|選|选|应为|应该是|は|은|는))?[ \t]*(?:[*_]{{1,3}})?[ \t]*[:：]?
@@ -61,7 +68,9 @@ _CHOICE = re.compile(
     + r"|(?:故|应该?|所以|因此|我)?选(?:择|项)?[ \t]*(?:是|为|[:：])?[ \t]*(?=[（(]?[A-Za-zＡ-Ｚ])",
     _FLAGS,
 )
-_SENTENCE_END = re.compile(r"(?:(?<!\.)[.!?](?=\s|$)(?!\s*\d)|[。！？])")
+_SENTENCE_END = re.compile(
+    r"(?:(?<!\.)(?<!\b[MD]r)(?<!\bMs)(?<!\bSt)(?<!\bMrs)(?<!\bapprox)(?<!\b[A-Z]\.\s[A-Z])[.!?](?=\s|$)(?!\s[A-Z]\.\s)(?!\s*\d)|[。！？])"
+)
 
 _ADVERBS = (
     r"(?:(?:definitely|certainly|clearly|obviously|absolutely|surely|really|actually|simply|just|therefore|thus|hence|"
@@ -98,7 +107,7 @@ _UNDER = re.compile(
         (?:\s+(?:that|if|whether|why|to\ say(?:\ that)?|with\ the\ claim\ that))?
     | \b(?:(?:by|in|at)\s+no\s+(?:means|way|case|sense|point|time)|under\s+no\s+circumstances|never|nowhere|hardly)\s+(?:is|was|are|can|could|would|will)
     | \b(?:wrong|incorrect|mistake|error|false|absurd|foolish|misleading)\s+to(?:\s+(?:answer|say|give|choose|pick|write|conclude|take|call|name|report))?(?:\s+with)?
-    | \b(?:doubt|deny|denies|disagree|reject|refuse)\b[^.,;:]{0,30}
+    | (?<!\bno\ )(?<!\bnot\ )(?<!\bwithout\ )(?<!\bwithout\ a\ )\b(?:doubt|deny|denies|disagree|reject|refuse)\b[^.,;:]{0,30}
     | \b(?:false|untrue|wrong|incorrect|mistaken?|unlikely|impossible|error)\s+(?:to\s+(?:say|think|claim|believe|conclude|assume)\s+)?(?:that|is)
     | \b(?:whether|unless|suppose|supposing|assum(?:e|ing)|pretend)(?:\s+that)?
     | (?:^|[,;:]\s*|\b(?:even|only|as|and|but)\s+)if
@@ -128,13 +137,34 @@ _TAKEN_BACK = re.compile(
       | scratch\ that | (?:i\ )?(?:take|took)\ (?:that|it)\ back | (?:ignore|forget|disregard|discard)\ (?:that|this|it|the\ above|what\ i)
       | i\ (?:do\ not|don['’]t|cannot|can['’]t)\s+(?:really\ |actually\ )?(?:know|think\ so|believe\ (?:that|it|so)|be\ sure|say|stand\ by)
       | i['’]m\ (?:not\ (?:sure|certain)|unsure|wrong|(?:just\ )?(?:guessing|kidding))
-      | not\ (?:really|at\ all|the\ (?:right\ |correct\ )?answer)\b | no\s*(?:[.!]|$) | not!\s*$ | wrong\s*[.!] | (?:nope|false|incorrect)\b
+      | not\ (?:really|at\ all|the\ (?:right\ |correct\ )?answer)\b | no\s*(?:[.!]|$) | not!\s*$ | wrong\s*[.!] | (?:nope|false|incorrect)\b(?!\s+(?!because\b|since\b|as\b|so\b)[a-z])
       | 不对|错了|不是 | ist\ falsch | es\ incorrect | est\ faux
       )
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
-_BREAK = re.compile(r"[,;(.!?—–…-]++(?=\s)|^\W{0,9}\S{1,30}(?=\s{1,9}(?:is|was)\b)")
+_STANDS_FOR_IT = r"""
+    (?:it|that|this)(?:['’]s|\ (?:is|was|should\ be|must\ be|has\ to\ be|would\ be))\s+(?:(?:actually|really|just|rather|in\ fact)\s+)?
+    (?=[-−–+$€£(*"'`]*(?:\d|\\|(?-i:[A-Z])))
+    """
+_CORRECTION = re.compile(
+    rf"""[\s.,;:!?…$*)}}\]\\_"'—–-]*+(?:\(\s*+)?
+      (?:(?:oh|hmm++|ah|but|or|and|well)\b[\s,.!…—–-]*+){{0,3}}
+      (?:(?:wait|no|actually|sorry|oops|correction|scratch\ that|hold\ on|rather|i\ mean|hmm++)\b[\s,.:!…—–-]*+){{1,4}}
+      (?:(?:on\ reflection|up?on\ reflection|on\ second\ thoughts?)\b[\s,]*+)?
+      (?: {_STANDS_FOR_IT} | (?:make\ (?:it|that)|i\ meant?)\s+
+        | (?=[-−–$*("]*(?:\d[\d.,/]*+|(?-i:[A-Z]))[)"*]*\s+(?:is|must\ be)\s+(?:the\s+)?(?:correct|right|answer|better|best)\b)
+        | (?=[-−–$*(]*(?:\d[\d.,/]*+|(?-i:[^\W\d_a-z]))[%).!*]*\s*(?:\n|\Z)))
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+"""What puts another answer in an answer's place: "Wait, no, it's 43"."""
+_REPLACED = re.compile(
+    rf"[^.!?\n]{{0,80}}?[.!?,;—–-]*+\s++(?:(?:so|and|instead|i\ think|rather)\b,?\s+)?{_STANDS_FOR_IT}",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""The same, after a word that takes it back: "That is wrong. It should be 43"."""
+_BREAK = re.compile(r"[,;(.!?—–…-]++(?=\s)|^\W{0,9}[^\s,;:\"]{1,30}(?=\s{1,9}(?:is|was)\b)")
 """Where a sentence may begin to take back what it has said."""
 _ASIDE = re.compile(
     r"""[\s\W\d]*(?:(?:and|or|the|final|my|possible|also|maybe|perhaps|another|answers?|alternatively|option|candidate|choice|guess|case|
@@ -142,8 +172,16 @@ _ASIDE = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _NAME_ENDS = re.compile(r"[,;.!?](?=\s|$)|\n")
-_OR_AFTER = re.compile(r"[.!?。\s]*(?i:or|and/or)\b[^.!?\n]{0,30}?(?:\d|\b[B-H]\b)")
+_OR_AFTER = re.compile(
+    r"[.!?。\s]*(?i:or|and/or)\b[^.!?\n]{0,30}?(?:\d|\b[B-H]\b)|[.!?。\s]*(?i:or|and/or)\s+[A-Z]\w+[.!]?\s*(?:\n|\Z)"
+)
 """A sentence that lists another answer: "Or 61."."""
+_BLOCK = re.compile(
+    r"(?P<opens>\$\$|\\\[|```)\w*[ \t]*\n\s*(?P<inside>[^\n]{1,500}?)\s*\n\s*(?:(?<=\n)[ \t]*)?(?:(?P=opens)|\\\])"
+)
+"""A line in display mode or in a fence: what is below "The answer is:"."""
+_ONLY_ITEM = re.compile(r"[-•][ \t]+(?=[^\n]*+(?!\n\s*+[-•*]))")
+"""The dash of a list of one: "The answer is:", and below it "- 42"."""
 _AROUND_A_NAME = " \t.,;:!?$*_`\"'()[]{}\\"
 _AROUND = 200
 """Characters before and after an answer that can take it back."""
@@ -192,15 +230,30 @@ def _remembered(function: Callable[..., T]) -> Callable[..., T]:
 
 @_remembered
 def after_think(text: str) -> str | None:
-    """Return the text after the thinking, or all of it; None if there is only thinking."""
+    """Return the text after the thinking, or all of it; None if there is only thinking. Tokens that end a turn are left out."""
     ended = None
     for ended in _THOUGHT_ENDS.finditer(text):  # noqa: B007 - the last one is wanted
         pass
-    rest = text[ended.end() :] if ended else text
+    rest = _without_end(text[ended.end() :] if ended else text)
     if (opening := _THOUGHT_OPENS.search(rest)) is not None:
         before = rest[: opening.start()]
         return before if before.strip() else None
     return rest
+
+
+_END_TOKENS = re.compile(
+    r"(?:(?:<\|[A-Za-z_]{2,30}\|>|<｜[^｜\n]{2,30}｜>|</s>|<eos>|<end_of_turn>)\s*+)++\Z", re.IGNORECASE
+)
+_END_CHARS = 2_000
+"""Characters at the end that are searched for them."""
+
+
+def _without_end(text: str) -> str:
+    """Remove the control tokens with which a model ends its turn, where a trainer keeps them."""
+    if not text.rstrip().endswith(">"):
+        return text
+    end = _END_TOKENS.search(text, max(0, len(text) - _END_CHARS))
+    return text if end is None else text[: end.start()]
 
 
 @_remembered
@@ -343,6 +396,11 @@ def commitment(
     if (why := _under(text[max(0, claim.start - _AROUND) : claim.start])) and claim.kind == "words":
         return Commitment(None, why, claim)
     after = text[claim.end : claim.end + _AROUND]
+    if (at := _corrected(after)) is not None:
+        start = claim.end + at
+        claim = Claim("words", text[start:].partition("\n")[0], start, start)
+        claim = claim._replace(end=start + len(claim.text))
+        return settle(claim.text)._replace(claim=claim)
     if _takes_back(after, settled.text):
         return Commitment(None, "the answer is taken back", claim)
     if joined and claim.kind == "boxed":
@@ -352,6 +410,8 @@ def commitment(
         before = found[at]
         if before.kind != claim.kind or not aside(text, before, found[at + 1]):
             break
+        if settle(before.text, before.verb).text is None:
+            continue
         other = read(before.text)
         same = (
             other == value
@@ -387,11 +447,23 @@ def settle(text: str, verb: str = "") -> Commitment:
     if _OR_AFTER.match(text[len(sentence(text)) :][:_AROUND]):
         return Commitment(None, "several answers are given")
     for back in _BREAK.finditer(text[:400]):
+        if (at := _corrected(text[back.end() :][:_AROUND])) is not None:
+            return settle(text[back.end() + at :])
         if _takes_back(text[back.end() :], text):
             return Commitment(None, "the answer is taken back")
     return Commitment(text)
 
 
+_UNSURE = re.compile(
+    r"\b(?:maybe|perhaps|possibly|might|(?-i:may)(?!\s\d)|could|if|whether|either|suppose|guessing)\b[^,]{0,40}$",
+    re.IGNORECASE,
+)
+_COULD = re.compile(
+    r"\bcould\s+(?!(?:be|have|equal|say|think|choose|pick|go|select|guess|answer|argue|claim|come|mean|turn|well|also|even|still|just"
+    r"|only|potentially|conceivably)\b)(?:(?!\b(?:maybe|perhaps|possibly|might|may|if|whether|either)\b)[^,]){0,40}$",
+    re.IGNORECASE,
+)
+"""What somebody was able to do: "she could read 72 pages"."""
 _NAMED = re.compile(r"(?<![\w\\])[A-Za-z]\w{0,9}\s*=\s*\$?$")
 """The name that an equation gives to a value: "x =" in "not x = 5"."""
 
@@ -414,16 +486,20 @@ def unsettled(text: str, start: int, end: int) -> str | None:
     )
     if _UNDER.search(re.sub(named, "", clause)):
         return "the answer is not asserted"
-    if re.search(
-        r"\b(?:maybe|perhaps|possibly|might|may|could|if|whether|either|suppose|guessing)\b[^,]{0,40}$",
-        clause,
-        re.IGNORECASE,
-    ):
+    if _UNSURE.search(clause) and not _COULD.search(clause):
         return "the answer is only possible"
     after = text[end : end + _AROUND]
     if re.match(r"[^.!?\n]{0,40}\?", after):
         return "the answer is only possible"
     return "the answer is taken back" if _takes_back(after, text[start:end]) else None
+
+
+def _corrected(text: str) -> int | None:
+    """Return where a text that takes an answer back begins to give another; None if it gives none."""
+    found = _CORRECTION.match(text)
+    if found is None and (back := _TAKEN_BACK.match(text)) is not None:
+        found = _REPLACED.match(text, back.end())
+    return None if found is None else found.end()
 
 
 def _takes_back(text: str, said: str) -> bool:
@@ -471,6 +547,10 @@ def _claim(text: str, marker: re.Match[str]) -> Claim:
     if kind == "words":
         while at < len(text) and text[at] in "\n \t*_":
             at += 1
+        if (item := _ONLY_ITEM.match(text, at)) and text[marker.end() : at].endswith("\n"):
+            at = item.end()
+    if kind == "words" and (block := _BLOCK.match(text, at)):
+        return Claim(kind, block["inside"], start, block.end(), verb=marker["verb"] or "")
     end = text.find("\n", at)
     end = len(text) if end < 0 else end
     return Claim(kind, text[at:end], start, end, verb=marker["verb"] or "")

@@ -57,27 +57,27 @@ _VERBS = frozenset(
         "accept access achieve acknowledge act adapt add address adhere adjust admit adopt advance advise agree aim align "
         "allow analyze answer anticipate appear apply appreciate approach argue arrange arrive ask aspire assemble assess "
         "assign assist assume assure attach attempt attend avoid awaken bake balance bask be beat become beg begin behold "
-        "believe belong bend blend boil boost borrow bounce break breathe bring build burn buy calculate call capture care "
+        "believe belong bend bless blend blush boil boost borrow bounce box break breathe bring brush build burn buy calculate call capture care "
         "carry catch celebrate challenge change check cherish choose circle claim clarify clean clear click climb close "
         "collaborate collect combine come commit communicate compare compile complete compose compute conclude conduct "
         "confirm connect consider consist construct consult consume contact contain continue contribute convert convey "
-        "convince cook copy correct count cover craft create cultivate cut dance dare decide declare decrease define "
+        "convince cook copy correct count cover craft create cross crush cultivate cut dance dare decide declare decrease define "
         "delegate delete deliver delve demonstrate depend derive describe deserve design despise destroy detect determine "
-        "develop devise die differ dig discard discover discuss dive divide do download draft draw dream drink drive drop "
+        "develop devise die differ dig discard discover discuss dive divide do download draft draw dream dress drink drive drop "
         "earn eat edit educate elevate eliminate embark embrace emerge emphasize employ empower enable encounter encourage "
         "engage enhance enjoy ensure enter envision escape establish estimate evaluate examine exceed exchange excuse "
         "execute exercise exist expand expect experience experiment explain explore express extend extract face fail fall "
-        "feed feel fight fill find finish fix flee fly focus fold follow forget forgive form foster gain gather generate "
+        "feed feel fetch fight fill find finish fix flee fly focus fold follow forget forgive form foster gain gather generate "
         "get give glance go grab grant grasp greet grow guess guide handle hang happen harness hate hear heat help "
         "hesitate hide highlight hire hold hope identify ignore illustrate imagine implement imply improve include "
         "incorporate increase indicate indulge influence inform initiate innovate insert inspect inspire install integrate "
-        "introduce invent invest investigate invite involve iterate join journey judge jump justify keep know launch laugh "
+        "introduce invent invest investigate invite involve iterate join journey judge jump justify keep kiss know launch laugh "
         "lead lean leap learn leave lend let leverage lie lift like limit listen live locate look lose love maintain make "
-        "manage mark master maximize mean measure meet mention minimize mix modify monitor move multiply navigate need "
+        "manage mark master match maximize mean measure meet mention minimize miss mix modify monitor move multiply navigate need "
         "negotiate note notice nourish nurture obey observe obtain occur offer open operate optimize organize outline "
         "overcome own paint pardon participate pass pay perform permit persist persuade pick picture place plan play "
         "please point ponder pour practice praise pray prefer prepare present preserve press pretend prevent prioritize "
-        "proceed produce promise promote propose protect prove provide publish pull purchase pursue push put quit raise "
+        "proceed process produce promise promote propose protect prove provide publish pull purchase pursue push put quit raise "
         "reach read realize reason recall receive recognize recommend reconsider record recycle reduce refer refine "
         "reflect regard register relate relax release rely remain remember remind remove rent repair repeat replace reply "
         "report represent request require research resolve respect respond rest restore retain return reveal review "
@@ -85,7 +85,7 @@ _VERBS = frozenset(
         "settle shape share shift shine show simplify sing sit sketch skip sleep slice slide solve sort speak specify "
         "spend split spread stand start state stay steer step stick stir stop store strengthen stretch strive structure "
         "struggle study submit succeed suggest summarize support suppose surround survive sustain swim switch take talk "
-        "target taste teach tell tend test thank think throw thrive tie toss touch track train transfer transform travel "
+        "target taste tax teach tell tend test thank think throw thrive tie toss touch track train transfer transform travel "
         "traverse treat trust try turn uncover understand undertake unearth unleash unlock unravel unveil update upgrade "
         "use utilize validate value verify view visit visualize voice wait wake walk want warm warn wash watch wear weave "
         "welcome win wish witness wonder work worry wrap write yield"
@@ -111,9 +111,9 @@ def is_verb(word: str) -> bool:
     if word in _AUXILIARIES or word in _IRREGULAR or word in _VERBS:
         return True
     stems: list[str] = []
-    if word.endswith("ing") and len(word) > 5:
+    if word.endswith("ing") and len(word) > 4:
         stems = [word[:-3], word[:-3] + "e"]
-    elif word.endswith("ed") and len(word) > 4:
+    elif word.endswith("ed") and len(word) > 3:
         stems = [word[:-2], word[:-1]]
     elif word.endswith("s") and len(word) > 3:
         stems = [word[:-1], word[:-2]]

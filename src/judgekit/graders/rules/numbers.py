@@ -9,15 +9,16 @@ What counts as the answer, in this order:
 3. Without a marker the last number of the text counts (unless a marker is required).
 
 A denied, a possible, a listed or a scattered answer is none: see `committed`. Nor is a part of an expression: `2\\sqrt{3}`
-is not 2, `2x` is not 2, `10:45` is not 10, `E8` is not 8.
+is not 2, `2x` is not 2, `10:45` is not 10, `E8` is not 8, `x > 5`, "half of 5" and "5 or more" are not 5.
 
 Numbers may have a sign, a currency, a unit, thousands separators (comma, apostrophe, underscore, no-break or thin
 space, LaTeX `{,}` and `\\,`; dots and spaces between several groups, and India's groups), decimals, and be fractions
 (`3/4`, `\\frac34`), mixed (`1 1/2`, `3½`, `3\\frac12`), roots of squares (`\\sqrt{16}`), powers (`10^2`, `10²`), in
-scientific notation, with a magnitude ("3 million"), or a number in English words ("forty-two"). Other exponents (`42 m²`,
-`x^2`) and subscripts are no numbers. Numbers are compared by value: 1,234.50 = 1234.5, 18.00 = 18, 0.5 = 1/2. A percent
-sign is a unit. Units decide only where the answer and the reference both have one that is known: 5 feet are not 5
-meters, 500 cm are 5 m.
+scientific notation, with a magnitude ("3 million"), or a number in English words, with what it counts ("forty-two",
+"two thirds", "five apples"). Other exponents (`x^2`) and subscripts are no numbers. Numbers are compared by value:
+1,234.50 = 1234.5, 18.00 = 18, 0.5 = 1/2. A percent sign is a unit. Units decide only where the answer and the reference
+both have one that is known: 5 feet are not 5 meters, 500 cm are 5 m, 5 m² are not 5 m, 36 km/h are 10 m/s. A rate and what
+is none ("$5 an hour" for "$5") are compared by value. "3 dozen" is right for 3 and for 36, "2 hours 30 minutes" for 2.5 hours.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ _MAX_POWER = 200
 _INTEGER = (
     r"(?:\d{1,3}(?:(?:,|'|’|_|\{,\}|\\,|[\u00a0\u2009\u202f])\d{3})+(?!\d)"
     r"|\d{1,2}(?:,\d\d)+,\d{3}(?!\d)"  # India's
-    r"|\d{1,3}(?:(?:[ ]|\\[;:]|\\[ ]|~|\\!|,\\!)\d{3}){2,}(?!\d)"
+    r"|\d{1,3}(?:(?:\\[;:! ]|~|,\\!|\\!,)\d{3})+(?!\d)"
+    r"|\d{1,3}(?:[ ]\d{3}){2,}(?!\d)"
     r"|\d{1,3}(?:\.\d{3}){2,}(?![\d.]*\d)|\d+)"
 )
 _DECIMAL = rf"(?:\d{{1,3}}(?:\.\d{{3}})+,\d{{1,2}}(?!\d)|\d+,\d{{1,2}}(?![\d,])|0,\d+(?!\d|,\d)|{_INTEGER}(?:\.\d+)?|\.\d+)"
@@ -59,7 +61,7 @@ _NUMBER = re.compile(
     (?P<money>{_CURRENCY}\s?)?
     (?P<sign2>(?<=[$€£¥₹₽₩])[-−])?
     (?:
-        (?P<mwhole>\d{{1,9}})?\s?{_FRAC}
+        (?P<mwhole>\d{{1,9}})?(?:\s|\\[,;:!\ ]){{0,3}}{_FRAC}
       | (?P<whole>\d+)(?:\s|\s?\+\s?)(?P<mnum>\d+)\s?[/⁄∕]\s?(?P<mden>\d+)(?![\d/.])
       | (?P<fnum>{_DECIMAL})\s?[/⁄∕÷]\s?(?P<fden>{_DECIMAL})(?![\d/]|\.\d)
       | (?P<times>\d{{1,9}})?\s?(?:\\sqrt\s?(?:\{{\s?(?P<root>{_INTEGER})\s?\}}|(?P<root1>\d))|√\s?\(?(?P<root2>\d+)\)?)
@@ -107,19 +109,31 @@ for _dimension, _table in {
              "ms millisecond milliseconds": "1/1000", "day days": "86400", "week weeks": "604800", "month months": "2629746", "year years": "31556952"},
     "volume": {"l liter liters litre litres": "1", "ml milliliter milliliters millilitre millilitres": "1/1000",
                "gallon gallons gal": "3.785411784", "quart quarts": "0.946352946", "pint pints": "0.473176473"},
-    "area": {"square-meters sqm": "1", "square-feet sqft": "0.09290304", "acre acres": "4046.8564224", "hectare hectares": "10000"},
+    "length/time": {"mph": "0.44704", "kph kmh kmph": "5/18"},
+    "area": {"sqm": "1", "sqft": "0.09290304", "acre acres": "4046.8564224", "hectare hectares": "10000"},
     "angle": {"degree degrees ° deg": "1", "radian radians rad": "0"},
     "ratio": {"%": "1", "percent": "1", "per-cent": "1"},
     "dollars": {"$ usd dollar dollars us$ bucks": "1", "cent cents ¢": "1/100"},
     "euros": {"€ eur euro euros": "1"}, "sterling": {"£ gbp pounds-sterling": "1"}, "yen": {"¥ yen jpy": "1"}, "rupees": {"₹ rupee rupees rs rs.": "1"},
+    "number": {"dozen dozens": "12"},
 }.items():  # fmt: skip
     for _names, _factor in _table.items():
         for _name in _names.split():
             _UNITS[_name.replace("-", " ")] = (_dimension, Fraction(_factor))
+for _name, _length in [(name, factor) for name, (kind, factor) in _UNITS.items() if kind == "length"]:
+    _UNITS[f"cubic {_name}"] = ("volume", _length**3 * 1000)
+    for _square in ("square", "sq", "sq."):
+        _UNITS[f"{_square} {_name}"] = ("area", _length**2)
+_SQUARED = re.compile(r"\^\s?(?:\{\s?([23])\s?\}|([23])(?!\d))")
+_BEFORE_POWER = re.compile(r"(?:^|(?<=[\d\s}])|(/\s?))([A-Za-z]{1,11})\s?$")
+_POWER = {"2": "²", "3": "³"}
+_GLUED_POWER = re.compile(r"(\d\s?(?:[ckm]?m|ft|yd|in))([23])(?!\w)")
+_THIN_SPACE = re.compile(r"(?<=\d)(?:\\[,;:! ]|~)\s*(?=[A-Za-z°])")
+_RATIO = re.compile(r"\\[dt]?frac\s*\{\s*([a-z]+)\s*\}\s*\{\s*([a-z]+)\s*\}")
 _UNIT_WORD = re.compile(
-    r"[ \t-]{0,3}(?:\\?(%)|(°)|(¢)|\s?([€£¥₹$])(?!\d)|\s?((?:square|sq\.?|cubic)\s+\w+|per\s+cent\b|[A-Za-z$]+)(?:\^\{?\s?([23])\}?)?)"
+    r"[ \t-]{0,3}(?:\\?(%)|(°(?:\s?[CF]\b)?)|(¢)|\s?([€£¥₹$])(?!\d)|\s?((?:square|sq\.?|cubic)\s+\w+|per\s+cent\b|[A-Za-z$]+)([²³]|\^\{?\s?[23]\}?)?)"
 )
-_RATE = re.compile(r"\s*(?:/|per\b|\\cdot|an?\b)\s*([A-Za-z]+)")
+_RATE = re.compile(r"\s*(/|per\b|\\cdot|·|an?\b)\s*([A-Za-z]+)")
 
 _GLUED_UNITS = frozenset(
     [
@@ -187,7 +201,7 @@ _GLUED_UNITS = frozenset(
     ]
 )
 _OPERATORS = re.compile(
-    r"\s*(?:\\(?:sqrt|pi|cdot|times|div|pm|ln|log|sin|cos|tan|frac|dfrac|alpha|beta|theta|infty|phi|lambda|mu|sigma|le|ge|lt|gt|neq|binom)(?![A-Za-z])|[√πϕθλ∞×·÷*^<>≤≥≠±]|[-+−/](?=\s*(?:\d|\\|\(|√|[A-Za-z](?![A-Za-z'’])))|(?:pi|sqrt|ln|log|sin|cos|tan|exp)\b|=(?=\s*[\w\\(-]))|\((?=[\w\s+\-*^\\]*\))"
+    r"\s*(?:(?:squared(?!\s+(?:feet|met|inch|cent|kilo|mil|unit|yard|cm))|cubed|factorial|divided\s+by|multiplied\s+by)\b|\\(?:sqrt|pi|cdot|times|div|pm|ln|log|sin|cos|tan|frac|dfrac|alpha|beta|theta|infty|phi|lambda|mu|sigma|le|ge|lt|gt|neq|binom)(?![A-Za-z])|[√πϕθλ∞×·÷*^<>≤≥≠±]|[-+−/](?=\s*(?:\d|\\|\(|√|[A-Za-z](?![A-Za-z'’])))|(?:pi|sqrt|ln|log|sin|cos|tan|exp)\b|=(?=\s*[\w\\(-]))|\((?=[\w\s+\-*^\\]*\))"
 )
 _JOINED = re.compile(r"\s?:\s?\d|[-–−]\s*$|-\d|–\d|[-–−]\s?\\?[$€£¥₹]\s?\d|\.\d|/\s?\d|,\d")
 _LIST = re.compile(
@@ -196,7 +210,13 @@ _LIST = re.compile(
         (?:about\s+)?[-−+]?\s?(?:\\?[$€£¥₹]\s?)?(?=[\d\\.(])(?:\\(?:frac|dfrac|sqrt|boxed)|[\d.(])""",
     re.VERBOSE | re.IGNORECASE,
 )
-_BESIDE = re.compile(r"\s+(?:[A-Za-z]+,?\s+)?[-−+]?\d")
+_BESIDE = re.compile(
+    r"\s+(?:(?!(?:for|in(?!\s\d+\W*$)|after|over|during|per|at|by|from|on|with|before|within|because|when|since)\s)[A-Za-z]+,?\s+)?[-−+]?\d"
+)
+_OR_MORE = re.compile(
+    r"\+(?![\w(])|\s?(?:[A-Za-z%]+\s){0,2}?or\s+(?:more|fewer|less|higher|lower|greater|larger|smaller|above|below|over|under|later|earlier)\b",
+    re.IGNORECASE,
+)
 _ASIDE = re.compile(
     r"\s*[(\[]\s*(?:or|and/or)\s[^\d)\]]{0,20}\d"
     # behind a unit, a number of this unit or of none: "3 cm (or 4)" leaves it open, and "5 dozen (or 60 eggs)" does not
@@ -212,12 +232,48 @@ _LIST_BEFORE = re.compile(r"\d\s*,\s+[-−]?[$€£]?$")
 """For a number that ends a sentence: "61, 50." but not "In 2020, 50 of them"."""
 
 
-_FUNCTIONS = frozenset(["pi", "sqrt", "ln", "log", "sin", "cos", "tan", "exp", "or", "and", "to"])
+_PRODUCT = re.compile(r"[a-z]?[x-z]{2,3}|ab|bc|ac|abc|pq")
+"""Variables side by side."""
+_NAMES = (
+    "sqrt sinh cosh tanh asin acos atan alpha beta gamma delta theta lambda sigma omega frac cdot times infty"
+)
+_SPELLED = frozenset(_NAMES.split())
+_FUNCTIONS = frozenset(
+    [
+        "pi",
+        "sqrt",
+        "ln",
+        "log",
+        "sin",
+        "cos",
+        "tan",
+        "exp",
+        "or",
+        "and",
+        "to",
+        "squared",
+        "cubed",
+        "factorial",
+    ]
+)
 _HALF = re.compile(
     r"\s+and\s+(?:an?|one)[\s-]+(half|third|quarter|fourth|fifth|eighth|tenth)\b", re.IGNORECASE
 )
 _PARTS = {"half": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "eighth": 8, "tenth": 10}
 _MINUS = re.compile(r"(?<![\w)}]\s)\b(?:minus|negative)\s+(?=[$\d.\\])", re.IGNORECASE)
+
+
+_DOZEN = _UNITS["dozen"]
+_ONE = ("number", Fraction(1))
+
+
+def _measure(unit: str) -> tuple[str, Fraction] | None:
+    """Return what a unit or a rate ("km/h") measures, and how many of its base it is; None if it is not known."""
+    known = [_UNITS.get(part) for part in unit.split("/")] if unit not in _UNITS else [_UNITS[unit]]
+    if None in known:
+        return None
+    dimensions, factors = zip(*(part for part in known if part), strict=True)
+    return "/".join(dimensions), factors[0] / math.prod(factors[1:], start=Fraction(1))
 
 
 class Quantity(NamedTuple):
@@ -231,8 +287,11 @@ class Quantity(NamedTuple):
 
     def converted(self, other: Quantity) -> Fraction | None:
         """Return the value in the other's unit; None if the units do not agree."""
-        mine, theirs = _UNITS.get(self.unit), _UNITS.get(other.unit)
+        mine, theirs = _measure(self.unit), _measure(other.unit)
         if mine is None or theirs is None or self.unit == other.unit:
+            dozens = self.value * (mine or _ONE)[1] == other.value * (theirs or _ONE)[1]
+            return other.value if dozens and _DOZEN in (mine, theirs) else self.value
+        if ("/" in mine[0]) != ("/" in theirs[0]):  # "5 dollars an hour" where dollars an hour are asked for
             return self.value
         if mine[0] != theirs[0] or not (mine[1] and theirs[1]):  # radians are no rational number of degrees
             return None
@@ -263,7 +322,7 @@ def final_quantity(text: str, *, need_marker: bool | Literal["####"] = False) ->
     rest = after_think(text[-TAIL_CHARS:])
     if rest is None:
         return Final(None, "the thinking never ends")
-    text = in_ascii(rest)
+    text = in_ascii(rest).replace("__", "")
     marked = claims(text, only="hash" if need_marker == "####" else None)
     found = commitment(text, _value_of, found=marked)
     if found is None:
@@ -287,7 +346,22 @@ def in_ascii(text: str) -> str:
     text = _MINUS.sub("-", text)
     if "\\" in text:
         text = _WRAPPER.sub(r" \1", _WRAPPER.sub(r" \1", text))
-    return _OTHER_EXPONENT.sub("", text) if "^" in text else text
+        text = _RATIO.sub(lambda m: f" {m[1]}/{m[2]}" if m[1] in _UNITS and m[2] in _UNITS else m[0], text)
+        text = _THIN_SPACE.sub(" ", text)
+    text = _GLUED_POWER.sub(lambda m: m[1] + _POWER[m[2]], text)
+    if "^" not in text:
+        return text
+    return _OTHER_EXPONENT.sub("", _SQUARED.sub(_squared, text))
+
+
+def _squared(power: re.Match[str]) -> str:
+    """Write a length's exponent as one character, which is no number, and "m/s^2" as "m/s/s"."""
+    before = _BEFORE_POWER.search(power.string[max(0, power.start() - 14) : power.start()])
+    if before is None or (known := _UNITS.get(before[2].lower())) is None:
+        return power[0]
+    if before[1]:
+        return f"/{before[2]}" if known[0] == "time" and "2" in power[0] else power[0]
+    return _POWER[power[1] or power[2]] if known[0] == "length" else power[0]
 
 
 def _form(char: str) -> str:
@@ -336,20 +410,25 @@ def shown(number: Fraction) -> str:
     return f"{float(number):.12g}"
 
 
+_IN_BRACKETS = re.compile(r"(?<=\d)\s?\(([A-Za-z]{2}[A-Za-z ]{0,18})\)$")
+"""A unit in brackets: "42 (cm)"."""
+
+
 def whole_quantity(text: str) -> Quantity | None:
     """Return the number that *text* is, with its unit; None if it is more or less than one."""
     if len(text) > _MAX_CHARS:
         return None
     text = _bare(in_ascii(text)).strip()
     text = re.sub(r"(?<=[\d}%)])[.!?,;:]+$", "", text).strip()
-    if text.startswith("(") and text.endswith(")") and "(" not in text[1:]:
-        text = text[1:-1].strip()
+    text = _IN_BRACKETS.sub(r" \1", text)
+    for opens, closes in ("()", "{}", "<>"):
+        if text.startswith(opens) and text.endswith(closes) and opens not in text[1:]:
+            text = text[1:-1].strip()
     if text.endswith("!"):
         return None
     match = _NUMBER.match(text)
     if match is None:
-        words = number_in_words(text)
-        return None if words is None else Quantity(words)
+        return counted_in_words(text)
     if re.fullmatch(r"\d{1,3} \d{3}", text):
         return Quantity(Fraction(int(text.replace(" ", ""))))
     value = _value(match)
@@ -360,14 +439,25 @@ def whole_quantity(text: str) -> Quantity | None:
 
 
 def number_in_words(text: str) -> Fraction | None:
-    """Read an English number such as "forty-two"; None if the text is something else."""
-    words = re.sub(r"[-\s]+", " ", text.strip(" .!*\"'$").lower()).split()
+    """Read an English number such as "forty-two" or "two thirds"; None if the text is something else."""
+    words = re.sub(r"[-\s]+", " ", text.strip(" .!*\"'`$").lower()).split()
     if not words or len(words) > 20:
         return None
+    if words == ["a", "dozen"]:
+        return Fraction(12)
+    if (parts := _PARTS.get(words[-1].removesuffix("s").replace("halve", "half"))) is not None:
+        return _share_in_words(words[:-1], parts)
+    if words[0] in ("a", "an") and len(words) > 1 and words[1] in ("hundred", *_LARGE):
+        words = words[1:]
     negative = words[0] in ("minus", "negative")
+    number = _whole_in_words(words[negative:])
+    return None if number is None else Fraction(-number if negative else number)
+
+
+def _whole_in_words(words: list[str]) -> int | None:
     total = group = 0
     seen = False
-    for word in words[negative:]:
+    for word in words:
         if word == "and" and seen:
             continue
         if word in _SMALL:
@@ -382,9 +472,49 @@ def number_in_words(text: str) -> Fraction | None:
         else:
             return None
         seen = True
-    return Fraction(-(total + group) if negative else total + group) if seen else None
+    return total + group if seen else None
 
 
+def _share_in_words(words: list[str], parts: int) -> Fraction | None:
+    """Read what stands before "half", "thirds", …: nothing before a half, a count, or a number and "a"."""
+    if words in (["a"], ["one"]) or (not words and parts == 2):
+        return Fraction(1, parts)
+    if words[-2:] in (["and", "a"], ["and", "one"]):
+        whole = number_in_words(" ".join(words[:-2]))
+        return None if whole is None else whole + Fraction(1, parts)
+    count = number_in_words(" ".join(words)) if len(words) == 1 else None
+    return None if count is None else count / parts
+
+
+def counted_in_words(text: str) -> Quantity | None:
+    """Read an English number and what is counted ("five apples"); None if the text is something else."""
+    words = re.sub(r"[-\s]+", " ", _ABOUT.sub("", text.strip(" .!*\"'`$"))).split()
+    for size in range(min(len(words), _MOST_WORDS), 0, -1):
+        number = number_in_words(" ".join(words[:size]))
+        if number is not None:
+            break
+    else:
+        return None
+    counted = [word.lower() for word in words[size:]]
+    if counted[:1] == ["of"] and number.denominator > 1:  # "three quarters of an hour"
+        return Quantity(number) if len(counted) <= _MOST_COUNTED and all(map(str.isalpha, counted)) else None
+    if len(counted) > _MOST_COUNTED or any(
+        word in _NOT_COUNTED or not word.isalpha() or number_in_words(word) is not None for word in counted
+    ):
+        return None
+    return Quantity(number, counted[0] if counted and counted[0] in _UNITS else "")
+
+
+_ABOUT = re.compile(r"^(?:about|around|roughly|approximately|exactly|just|only)\s+", re.IGNORECASE)
+_MOST_WORDS = 10
+_MOST_COUNTED = 4
+"""Words of what is counted, at most."""
+_OTHERWISE = (
+    "a an the of or and to than more less fewer times in out per by plus minus over under at from as is are was has have had do does did will can could "
+    "should must would may might who that which another thing point not but if way third quarter fifth tenth"
+)
+_NOT_COUNTED = frozenset(_OTHERWISE.split())
+"""Words that make another number of it, or no number."""
 _ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
 _SMALL = {word: i for i, word in enumerate(_ONES.split())} | {
     word: 10 * i
@@ -437,17 +567,23 @@ def marked_quantity(text: str, claim: Claim) -> Final:
     pieces = part.split("=")
     said = _ASIDES.split(part)[0].split("=")  # "5, where x = 6"
     for piece in (*reversed(said), *reversed(pieces)):
-        if (
-            whole := whole_quantity(re.split(r"\b(?:because|since|as|where|when|if)\b", piece)[0])
-        ) is not None:
+        if (whole := _whole_piece(re.split(r"\b(?:because|since|as|where|when|if)\b", piece)[0])) is not None:
             return Final(whole)
     for piece in reversed(pieces):
         for match in _NUMBER.finditer(piece):
             if (value := _value(match)) is None:
                 return NO_NUMBER
             return _judged(piece, match, value)
-    words = number_in_words(re.split(r"[,;(]|\b(?:because|since)\b", part)[0])
-    return NO_NUMBER if words is None else Final(Quantity(words))
+    words = counted_in_words(re.split(r"[,;(]|\b(?:because|since)\b", part)[0])
+    return NO_NUMBER if words is None else Final(words)
+
+
+def _whole_piece(text: str) -> Quantity | None:
+    """Return the number that one side of an equation is; words there count nothing ("Two years have passed, so 46 + 2 = 48")."""
+    if re.search(r"\d", text):
+        return whole_quantity(text)
+    words = number_in_words(text)
+    return None if words is None else Quantity(words)
 
 
 def _judged(text: str, match: re.Match[str], value: Fraction) -> Final:
@@ -469,11 +605,12 @@ def _judged(text: str, match: re.Match[str], value: Fraction) -> Final:
     ):
         return Final(None, "the answer is only possible")
     rest = re.sub(r"\s+", " ", text[match.end() : match.end() + 100])
-    if (_LIST.match(rest) or _BESIDE.match(rest) or _ASIDE.match(rest)) and not _same_again(
-        rest, Quantity(value, unit)
-    ):
+    if _OR_MORE.match(rest):
+        return Final(None, "the answer is denied, or a bound")
+    found = Quantity(value, unit)
+    if (_LIST.match(rest) or _BESIDE.match(rest) or _ASIDE.match(rest)) and not _same_again(rest, found):
         return Final(None, _SEVERAL)
-    return Final(Quantity(value, unit))
+    return Final(found)
 
 
 def _other_value(again: re.Match[str]) -> bool:
@@ -484,13 +621,12 @@ def _other_value(again: re.Match[str]) -> bool:
     return not one.same(other)
 
 
-def _same_again(rest: str, mine: Quantity) -> bool:
-    """Whether the next number is the same: "5, or 5.0", "3 hours (or 180 minutes)"."""
+def _same_again(rest: str, found: Quantity) -> bool:
+    """Whether the next number is the same: "5, or 5.0", "90 minutes, or 1.5 hours"."""
     following = _NUMBER.search(rest)
     if following is None or (value := _value(following)) is None:
         return False
-    value, unit, _ = _with_unit(rest, following, value)
-    return mine.same(Quantity(value, unit))
+    return value == found.value or Quantity(*_with_unit(rest, following, value)[:2]).same(found)
 
 
 def _partial(text: str, match: re.Match[str]) -> str | None:
@@ -517,7 +653,7 @@ def _after_operand(before: str, sign: str | None) -> bool:
     ):
         return True
     if re.search(
-        r"(?:[\w)}\]]\s*[*×·^/÷+]|\w\s+[-−–]|\\(?:times|cdot|pm|div)|[√±^_<>≤≥]|\\(?:sqrt|frac|log|ln|sin|cos|tan|binom|log_)\s*\{?|[\w)]\s?[:/])\s*[({]*$",
+        r"(?:[\w)}\]]\s*[*×·^/÷+]|\w\s+[-−–]|\\(?:times|cdot|pm|div|leq?|geq?|lt|gt)|[√±^_<>≤≥]|\\(?:sqrt|frac|log|ln|sin|cos|tan|binom|log_)\s*\{?|[\w)]\s?/|(?:[\d)]|(?<![A-Za-z])[A-Za-z])\s?:)\s*[({]*$",
         before,
     ):
         return True
@@ -538,11 +674,18 @@ def _before_operand(after: str) -> bool:
     if _JOINED.match(after) or (after[:1] == "!" and after[1:2] not in ("", " ", "\n")):
         return True
     unit = re.match(r"([A-Za-z]+)", after)
-    if unit and unit[1].lower() not in _GLUED_UNITS and unit[1].lower() not in _MAGNITUDES:
+    if unit and not _may_be_glued(unit[1]):
         return True
     if _OPERATORS.match(after):
         return True
-    letter = re.match(r"\s*\\?[a-z](?![A-Za-z'’])(?!\s+[a-z]{2,})(?:\s*[-+^*=)]|\s*$)", after)
+    return _before_a_variable(after)
+
+
+def _before_a_variable(after: str) -> bool:
+    """Whether a number is a variable's factor: "5 x", "5 xy"."""
+    if (name := re.match(r"\s*([a-z]{2,4})(?![A-Za-z'’])", after)) and _PRODUCT.fullmatch(name[1]):
+        return True
+    letter = re.match(r"\s*\\?[a-z](?![A-Za-z'’])(?!\s+[a-z]{2,})(?:\s*[-+^*=)·×]|\s*$)", after)
     return letter is not None and not re.match(r"\s*[mghslaA](?![A-Za-z])", after)
 
 
@@ -556,8 +699,36 @@ def _with_unit(text: str, match: re.Match[str], value: Fraction) -> tuple[Fracti
         end = magnitude.end()
     money = (match["money"] or "").strip().lower().lstrip("\\")
     if money:
-        return value, money if money in _UNITS else "", end
-    return value, *_unit_at(text, end)
+        rate = _RATE.match(text, end)
+        if money in _UNITS and rate and rate[2].lower() in _UNITS:
+            return value, f"{money}/{rate[2].lower()}", rate.end()
+        unit = money if money in _UNITS else ""
+    else:
+        unit, end = _unit_at(text, end)
+    return _with_rest(text, value, unit, end)
+
+
+_REST = re.compile(r"\s*(?:,\s*)?(?:and\b)?\s*(\d{1,9}(?:\.\d{1,9})?)\s*([A-Za-z]+)")
+
+
+def _with_rest(text: str, value: Fraction, unit: str, end: int) -> tuple[Fraction, str, int]:
+    """Add what is given in a smaller unit: "2 hours and 30 minutes"."""
+    mine, rest = _UNITS.get(unit), _REST.match(text, end)
+    theirs = _UNITS.get(rest[2].lower()) if rest else None
+    if rest is None or mine is None or theirs is None or mine[0] != theirs[0] or value.denominator != 1:
+        return value, unit, end
+    more = Fraction(rest[1]) * theirs[1]
+    if not 0 < more < mine[1]:
+        return value, unit, end
+    return value + (more if value >= 0 else -more) / mine[1], unit, rest.end()
+
+
+def _may_be_glued(name: str) -> bool:
+    """Whether a word right behind a number is what it counts ("130miles"), not a factor ("5xy")."""
+    low = name.lower()
+    return (
+        low in _GLUED_UNITS or low in _MAGNITUDES or low in _UNITS or (len(low) > 3 and low not in _SPELLED)
+    )
 
 
 def _unit_at(text: str, at: int) -> tuple[str, int]:
@@ -565,24 +736,53 @@ def _unit_at(text: str, at: int) -> tuple[str, int]:
     if (word := _UNIT_WORD.match(text, at)) is None:
         return "", at
     name = next(group for group in word.groups()[:5] if group)
-    if (rate := _RATE.match(text, word.end())) and _UNITS.get(rate[1].lower()):
-        return "", rate.end()
-    if word[6]:
-        return "", word.end()
-    if (len(name) == 1 and name not in _UNITS) or name.lower() in _FUNCTIONS:
-        return "", at
     key = " ".join(name.lower().split())
+    if word[6]:
+        key = f"{'cubic' if '3' in word[6] or '³' in word[6] else 'square'} {key}"
+    if (rate := _rate_at(text, word.end(), key)) is not None:
+        return rate
+    if not word[6] and _no_unit(name, glued=word.start(5) == at):
+        return "", at
     if key in _UNITS:
         return key, word.end()
     return "", word.end() if len(name) > 1 else at
+
+
+def _rate_at(text: str, at: int, unit: str) -> tuple[str, int] | None:
+    """Return what a unit becomes by "/h" or "per hour" behind it, and where that ends; None if nothing is."""
+    if unit in ("x", "y", "z"):
+        return None
+    parts, known, end = [unit], unit in _UNITS, at
+    while (rate := _RATE.match(text, end)) and rate[2].lower() in _UNITS:
+        end, known = rate.end(), known and rate[1] not in ("\\cdot", "·")
+        parts.append(rate[2].lower())
+    return None if end == at else ("/".join(parts) if known else "", end)
+
+
+def _no_unit(name: str, *, glued: bool) -> bool:
+    """Whether a word behind a number is a variable or a function, and no unit."""
+    if len(name) == 1 and name not in _UNITS and name != "L":
+        return True
+    return (
+        name.lower() in _FUNCTIONS
+        or _PRODUCT.fullmatch(name) is not None
+        or (glued and not _may_be_glued(name))
+    )
 
 
 def _last(text: str) -> Final:
     """Return the last number of a text without a marker."""
     last = _last_match(text)
     if last is None:
-        words = number_in_words(sentence(text.strip())) if len(text) < 200 else None
-        return NO_NUMBER if words is None else Final(Quantity(words))
+        words = counted_in_words(sentence(text.strip())) if len(text) < 200 else None
+        return NO_NUMBER if words is None else Final(words)
+    if (
+        len(text) < 200
+        and last.start()
+        and (whole := whole_quantity(text)) is not None
+        and whole.unit in _UNITS
+    ):
+        return Final(whole)  # "2 hours 30 minutes"
     if (value := _value(last)) is None:
         return NO_NUMBER
     if len(text) < 200 and _only_numbers(text):
@@ -635,8 +835,10 @@ def _last_match(text: str) -> re.Match[str] | None:
 _FACTOR = re.compile(
     r"(?:[-\d)]|(?<![A-Za-z\\])[a-z]|\b(?:log|ln|lg|exp|sqrt|sin|cos|tan))(?:\\left)?\($"
     r"|(?:[\d)}\]]|(?<![A-Za-z\\])[A-Za-z])[ \t]*(?:[*×·÷+]|\\(?:times|cdot|div))[ \t]*[({]*$"
+    r"|(?:(?<![\w</\\])[A-Za-z][ \t]*|^[ \t]*)[<>≤≥][ \t]*$|\\(?:leq?|geq?|lt|gt)[ \t]*$"
+    r"|\b(?:(?:half|third|quarter|(?:square|cube)[ \t]+root)[ \t]+of|double|twice|triple|thrice)[ \t]+$"
 )
-"""What makes a number a part of an expression: -(5), 2(5), f(5), 3 * 5."""
+"""What makes a number a part of an expression: -(5), 2(5), f(5), 3 * 5, x > 5, half of 5."""
 
 
 def _glued(before: str, after: str) -> bool:
@@ -648,7 +850,9 @@ def _glued(before: str, after: str) -> bool:
     ) and not re.search(r"(?:USD|EUR|Rs|RM|US\$)$", before):
         return True
     unit = re.match(r"([A-Za-z]+)", after)
-    if unit and unit[1].lower() not in _GLUED_UNITS and unit[1].lower() not in _MAGNITUDES:
+    if unit and not _may_be_glued(unit[1]):
+        return True
+    if _before_a_variable(after):
         return True
     return bool(re.match(r"\s*(?:\\(?:sqrt|pi|ln|log|sin|cos|tan)(?![A-Za-z])|[√π]|pi\b)", after))
 

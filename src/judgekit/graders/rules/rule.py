@@ -121,7 +121,12 @@ def _marked(text: str, kind: Literal["tag", "boxed"]) -> str | None:
     """Return what the last tag or box holds; None if it is not closed, or others stand beside it."""
     found = [claim for claim in claims(text, only=kind) if claim.complete or kind == "boxed"]
     marked = commitment(text, lambda part: " ".join(part.split()), found=found)
-    if marked is None or marked.claim is None or (marked.text is None and marked.why not in STATED):
+    if (
+        marked is None
+        or marked.claim is None
+        or marked.claim.kind != kind
+        or (marked.text is None and marked.why not in STATED)
+    ):
         return None
     return marked.claim.text.strip()
 
@@ -207,14 +212,14 @@ def decided(scores: Sequence[float], several: Several) -> float:
     return min(max(score, 0.0), 1.0)
 
 
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_PUNCTUATION = str.maketrans("", "", string.punctuation + "“”‘’«»–—−‐‑")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 def normalised(text: str) -> str:
     """Apply `normalize_answer` of the official SQuAD script (Rajpurkar et al. 2016, arXiv:1606.05250).
 
-    Lower case, without ASCII punctuation, English articles and extra space.
+    Lower case, without ASCII punctuation, English articles and extra space; also without typographic quotes and dashes.
     """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 

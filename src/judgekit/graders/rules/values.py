@@ -83,7 +83,9 @@ def occurs(value: list[str], text: list[str]) -> bool:
             before = ""
         apart = before not in _OPERATORS and after not in _OPERATORS
         denied = bool(_DENY & set(text[max(0, at - 2) : at])) and "but" not in text[max(0, at - 1) : at]
-        rejected = after in ("is", "was", "are") and bool(_WRONG & set(text[at + size + 1 : at + size + 3]))
+        rejected = after == "cannot" or (
+            after in ("is", "was", "are") and bool(_WRONG & set(text[at + size + 1 : at + size + 3]))
+        )
         if apart and not denied and not rejected:
             return True
         start = at + 1

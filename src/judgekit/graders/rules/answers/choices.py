@@ -335,6 +335,7 @@ def _alone_in(text: str, options: Options, forms: _Forms) -> Choice:
         if (letter := options.named(_letter_of(m)))
         and not _rejected(last, m, forms)
         and not _is_word(_letter_of(m), last[m.end() :])
+        and not _denies(last[m.end() :].lstrip(")].: "), options.texts.get(letter), forms)
     }
     if len(alone) == 1 and before not in (None, *alone):
         return Choice(None, "several options are named")
@@ -367,12 +368,17 @@ def _forms(names: tuple[str, ...]) -> _Forms:
     other = [
         re.escape(name) for name in sorted(names, key=len, reverse=True) if not re.fullmatch("[A-Z]", name)
     ]
-    any_case = "(?P<letter>(?:" + "|".join(["[A-Za-z]", *other]) + r")(?![A-Za-z0-9'’]|[+#=^]|[/<>-]\S))"
+    any_case = (
+        "(?P<letter>(?:" + "|".join(["[A-Za-z]", *other]) + r")(?![A-Za-z0-9]|['’][A-Za-z]|[+#=^]|[/<>-]\S))"
+    )
     upper = "(?P<letter>(?:" + "|".join(["[A-Z]", *other]) + r")(?![A-Za-z0-9'’]|[+#=^]|[/<>-]\S))"
     bound = r"(?<![A-Za-z0-9'’+#=^\\/-])"
-    noun = r"(?:(?:the\s+)?(?:correct\s+|right\s+|best\s+)?(?:option|choice|answer|letter|number|no\.)\s*(?:is\s+|:\s*)?)"
+    noun = (
+        r"(?:(?:clearly|definitely|certainly|obviously|probably|likely|indeed|simply|just|actually|of\s+course|in\s+fact)\b,?\s+)*"
+        r"(?:(?:the\s+)?(?:correct\s+|right\s+|best\s+)?(?:option|choice|answer|letter|one|number|no\.)\s*(?:is\s+|:\s*)?)"
+    )
     return _Forms(
-        lead=re.compile(rf"[\s$*_\"'`:]*+{noun}?[\s*_$\"'`(\[{{<]*+{any_case}", re.IGNORECASE),
+        lead=re.compile(rf"[\s$*_\"'`“‘:]*+{noun}?[\s*_$\"'`“‘(\[{{<]*+{any_case}", re.IGNORECASE),
         second=re.compile(
             r"[\s)\]}>\"'.*]*\(?\s*(?:,\s*(?:or|and)?|/|&|;|\||\bor\b|\band\b|\bor\s+else\b|或|和)\s*(?:(?:maybe|possibly|perhaps|even|also|option|choice)\s+)*[(\[]?"
             + upper
@@ -380,13 +386,14 @@ def _forms(names: tuple[str, ...]) -> _Forms:
         ),
         begins=re.compile(
             rf"(?:(?:option|choice)\s+)?(?:\({any_case}\)|\[{any_case.replace('letter', 'letter2')}\]|"
-            rf"{upper.replace('letter', 'letter3')}[.):、])(?=\s|$|[^\x00-\x7f])|{upper.replace('letter', 'letter5')}(?=,?\s+(?:because|since)\b)|{upper.replace('letter', 'letter4')}(?=\s*(?:\n|$))",
+            rf"{upper.replace('letter', 'letter3')}[.):、])(?=\s|$|[^\x00-\x7f])|{upper.replace('letter', 'letter5')}(?=,?\s+(?:because|since)\b|,\s+(?:not|rather\s+than|instead\s+of)\b)|{upper.replace('letter', 'letter4')}(?=\s*(?:\n|$))",
         ),
         listed=re.compile(rf"^[ \t]*(?:[-*]\s+)?[(\[]?{upper}[)\].:、]", re.MULTILINE),
         said=re.compile(
             rf"""(?ix:
               \b(?:choose|choosing|chose|pick(?:ed|ing)?|select(?:ed|ing)?|go(?:ing)?\ (?:for|with)|went\ with|opt(?:ed)?\ for|vote\ for|settle\ on|decide\ on|say)\s+
               | \b(?:it|this|that|which)(?:['’]s|\s+(?:is|must\ be|should\ be|has\ to\ be|would\ be|can\ only\ be))\s+
+              | \b(?:i\ (?:\w+\ )?(?:think|believe|guess|suspect)(?:\ that)?|probably|most\ likely)\s+
               | \b(?:therefore|thus|hence|so|consequently|conclusion|finally)\b\s*[,:]?\s*
               | \b(?:leaves|leaving|only|left\ with|remains?|remaining)\s+
             )(?:(?i:definitely|clearly|certainly|obviously|probably|just|only|the|correct|right|answer|option|choice|letter|with)\s+)*[("\[]*{bound}{any_case}
@@ -405,7 +412,9 @@ def _forms(names: tuple[str, ...]) -> _Forms:
         any=re.compile(bound + upper),
         wrong=re.compile(
             r"[)\]\"'.:]*\s*(?:(?:is|are|was|seems|looks|would\s+be|can(?:not|['’]t)|could(?:not|n['’]t)|does|do|did|has|have|isn['’]t|doesn['’]t|won['’]t)\s*)+"
-            r"(?:(?:clearly|obviously|also|definitely|certainly|simply|just|be)\s+)*(?:wrong|incorrect|false|not\b|n['’]t|too\b|impossible|out\b|never|no\b|irrelevant|unlikely|eliminated|ruled)"
+            r"(?:(?:clearly|obviously|also|definitely|certainly|simply|just|be|the|an?)\s+)*(?:wrong|incorrect|false|not\b|n['’]t|too\b|impossible|out\b|never|no\b|irrelevant|unlikely|eliminated|ruled)"
+            r"|[)\]\"'.:]*\s+(?:is|looks|seems)\s+\w+(?:,)?\s+but\s+(?:\w+\s+)?(?:wrong|incorrect|false|not)\b"
+            r"|[)\]\"'.:]*\s*(?:[✗✘❌]|(?:wrong|incorrect)\s*[.!]?\s*(?:\n|$))"
             r"|[)\]\"'.:]*\s*(?:isn['’]t|doesn['’]t|cannot|can['’]t|won['’]t|ignores?\b|fails?\b|contradicts?\b|misses\b)"
         ),
     )
@@ -428,9 +437,9 @@ def _named(line: str, options: Options, forms: _Forms) -> str | None:
         lower = lead["letter"].islower() and re.match(r"\s+[a-z]", rest) and not _NAMING.search(lead[0])
         if not lower and not _is_word(lead["letter"], rest):
             return None if _second(rest, letter, options, forms) else letter
-    if (by_text := _by_text(line, options)) is not None:
-        return by_text
     mentioned = _mentioned(line, options, forms)
+    if (by_text := _by_text(line, options)) is not None:
+        return None if mentioned - {by_text} else by_text
     if not mentioned and (said := _said(line, options, forms)):
         return said.letter
     return mentioned.pop() if len(mentioned) == 1 else None
@@ -500,7 +509,7 @@ def _first(text: str, options: Options, forms: _Forms) -> str | None:
         return None if _below(text[begins.end() :], letter, options) else letter
     if begins["letter5"]:  # "B, because A is too low"
         return None if _second(text[begins.end() :], letter, options, forms) else letter
-    if _only_discussed(line, options.texts.get(letter)):
+    if _only_discussed(line, options.texts.get(letter), forms):
         return None
     if _second(text[begins.end() :], letter, options, forms):
         return None
@@ -518,7 +527,14 @@ def _first(text: str, options: Options, forms: _Forms) -> str | None:
     return letter
 
 
-def _only_discussed(line: str, option: str | None) -> bool:
+def _denies(line: str, option: str | None, forms: _Forms) -> bool:
+    """Whether a line begins with an option's text, and says that it is wrong."""
+    if not option or not line.lower().startswith(option.lower()):
+        return False
+    return forms.wrong.match(line, len(option)) is not None
+
+
+def _only_discussed(line: str, option: str | None, forms: _Forms) -> bool:
     """Whether what follows a letter speaks of the option, or against it, instead of choosing it."""
     if option and same_value(option, line.rstrip(".")):
         return False
@@ -531,6 +547,10 @@ def _only_discussed(line: str, option: str | None) -> bool:
             line,
         )
         return chosen is None
+    if _AGAINST.match(f" {line}") or _denies(line, option, forms):
+        return True
+    if option and line.lower().rstrip(".!") in ("no", "false"):
+        return True
     against = re.search(
         r"\b(?:wrong|incorrect|false|eliminated|ruled out|impossible)\b|\btoo\s+\w+",
         re.split(r"[.!?]", line)[0],
@@ -576,7 +596,7 @@ def _said(text: str, options: Options, forms: _Forms) -> Choice | None:
 
 def _rejected(text: str, m: re.Match[str], forms: _Forms) -> bool:
     """Whether a text says of a letter that it is wrong, or compares another with it."""
-    if forms.wrong.match(text, m.end()):
+    if forms.wrong.match(text, m.end()) or _AGAINST.match(text, m.end()):
         return True
     if unsettled(text, m.start(), m.end()):
         return True
@@ -592,6 +612,14 @@ def _rejected(text: str, m: re.Match[str], forms: _Forms) -> bool:
     )
 
 
+_AGAINST = re.compile(
+    r"""[)\]*.:]*\s+(?:(?!\b(?:because|since|as|for|but|and|so|while|that|which|where|when|if|(?-i:[A-Z](?!\w)))\b)[^.,;!?\n]){1,60}?
+        (?:\s+(?:is|are|was|were)\s+(?:\w+ly\s+)?(?:wrong|incorrect|false|not\s+(?:the\s+)?(?:right|correct|answer|best|true|it\b))
+          | \s+(?:isn['’]t|aren['’]t|cannot\s+be|can['’]t\s+be)\s+(?:the\s+)?(?:right|correct|answer|best|true|it\b)
+          | \s*[-–—:]\s*(?:wrong|incorrect|false|no)\b | \s*[✗✘❌])""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""What speaks of the option whose letter stands before it, and against it: ". Rome is wrong"."""
 _OTHERS = r"\b(?:students?|people|many|most|some|others?|everyone|they|he|she|you)"
 """Whose choice is not the response's."""
 _CHOSE = r"(?:choose|chose|pick(?:ed)?|select(?:ed)?|say|said|think|thought|answer(?:ed)?|(?:go|went)\s+(?:for|with))"

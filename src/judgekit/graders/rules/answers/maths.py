@@ -66,10 +66,11 @@ class MathEquivalence(Rule):
     (*thinking*: "strip"; "keep" reads it, too). The reference is LaTeX, an expression, a number, a worked solution
     that ends in a box or in `#### 72`, or a list of accepted answers; a bare reference is parsed as if it were boxed.
     A short response without any mark or word is an answer as a whole. Mixed numbers (`1 1/2`), thousands with thin
-    spaces and money are numbers. A reference of words (a name, a date) is compared by its words.
+    spaces and money are numbers. A reference of words (a name, a date) is compared by its words. One with an
+    option's letter (`\\text{(C)}\\ 5`) accepts the letter, and the text.
 
-    *extract*: the kinds of answers to parse, from "latex" and "expr". *precision*: decimal digits that numbers are
-    rounded to. *strict*: sets, intervals and tuples, variables and numbers must agree in kind.
+    *extract*: the kinds of answers to parse, from "latex" and "expr" (alone: numbers, also in a box). *precision*: decimal digits that numbers are
+    rounded to. *strict*: sets, intervals and tuples, variables and numbers must agree in kind: `\\{1, 2\\}` is not `(1, 2)`.
     *set_relations*: a set may be answered by a relation: `-2 \\le x \\le 7` for `[-2, 7]`.
 
     Evaluation may never finish (`9**9**9**9`), so it runs in a worker process that is killed at *timeout_s*: such a
@@ -113,15 +114,21 @@ class MathEquivalence(Rule):
         self.timeout_s = timeout_s
 
     def grade(self, rollout: Rollout, /) -> Grade:
-        golds = [gold for value in truths(rollout) if (gold := self._gold(value)) is not None]
+        golds = [
+            gold
+            for value in truths(rollout)
+            for text in (value, *_option(value))
+            if (gold := self._gold(text)) is not None
+        ]
         if not golds:
             return Abstained("the reference cannot be parsed as mathematics")
         text = rollout.response if self.thinking == "keep" else after_think(rollout.response)
         if text is None or not text.strip():
             return Graded(0.0, "no answer is given")
         text = _INVISIBLE.sub("", text[-TAIL_CHARS:])
-        given = self._given(_SPACED_BOX.sub(r"\\\1{", text))
-        if given.why:
+        given = self._given(_ANY_BOX.sub(r"\\boxed{", text))
+        words = [gold for gold in golds if gold.kind == "words" and same_words(given.text, gold.text)]
+        if given.why and not words:
             return Graded(0.0, given.why)
         if right := next((gold for gold in golds if self._fits(gold, given)), None):
             return Graded(
@@ -159,11 +166,18 @@ class MathEquivalence(Rule):
     def _boxed(self, text: str, content: str) -> _Answer:
         if _DENIED.search(content):  # else the product of its letters, and of 0
             return _Answer("", why="the answer is denied")
-        quantity = whole_quantity(content)
-        if quantity is not None and _SPELLED.search(content):
-            return _Answer(content, self._parse(f"\\boxed{{{_latex(quantity.value)}}}"), quantity)
-        if (number := number_in_words(_unwrapped(_plain_text(content))) or _grouped(content)) is not None:
-            return _Answer(_latex(number), self._parse(f"\\boxed{{{_latex(number)}}}"), quantity)
+        several = text.count("\\boxed{") > 1
+        quantity = None if several else whole_quantity(content)
+        if quantity is not None and (_SPELLED.search(content) or not _DIGIT.search(content)):
+            return _Answer(content, self._parsed_number(quantity.value), quantity)
+        if quantity is not None and _IN_WORDS.fullmatch(content.strip()):  # "\\text{42 apples}"
+            number = shown(quantity.value) if "." in content else _latex(quantity.value)
+            return _Answer(content, self._parse(f"\\boxed{{{number}}}"), quantity)
+        spelled = None if several else number_in_words(_unwrapped(_plain_text(content))) or _grouped(content)
+        if spelled is not None:
+            return _Answer(_latex(spelled), self._parsed_number(spelled), quantity)
+        if not several and (inner := _ALL_TEXT.fullmatch(content)) and not wordy(inner[1]):
+            text = text.replace(content, inner[1])
         text = readable(text, answer=False)
         if (boxed := last_boxed(text)) is not None and (better := readable(boxed, answer=True)) != boxed:
             text = text.replace(f"{{{boxed}}}", f"{{{better}}}")
@@ -177,30 +191,48 @@ class MathEquivalence(Rule):
         if self._two(marked, claim):
             return _Answer("", why="several answers are given")
         text = marked if claim.kind == "tag" else _expression(marked)
+        if _SPANS.fullmatch(text):
+            return _Answer(
+                text, self._bare(", ".join(_plain_text(found[0]) for found in _SPAN.finditer(text)))
+            )
         if "\\boxed" in text and (inner := last_boxed(text)) is not None:
             return self._boxed(text, inner)
         if (number := number_in_words(_unwrapped(_plain_text(text)))) is not None:
-            return _Answer(_latex(number), self._parse(f"\\boxed{{{_latex(number)}}}"))
-        quantity = whole_quantity(text)
-        if quantity is not None and "%" not in text:
-            exact = "." not in text or _SPELLED.search(text) or _grouped(text) is not None
-            parsed = (
-                self._parse(f"\\boxed{{{_latex(quantity.value)}}}")
-                if exact
-                else self._bare(_plain_text(text))
-            )
-            return _Answer(text, parsed, quantity)
+            return _Answer(_latex(number), self._parsed_number(number))
+        if (whole := self._whole(text)) is not None:
+            return whole
         bare = _plain_text(text)
+        said = _SAID_BEFORE.match(bare)
+        if said and (after := whole_quantity(bare[said.end() :])) is not None:
+            return _Answer(bare, self._parsed_number(after.value), after)
         if whole_answer(bare) is not None and not wordy(bare):
             return _Answer(bare, self._bare(bare))
         if (span := _only_span(text)) is not None:
             return _Answer(span, self._bare(span))
         number_of = marked_quantity(marked, claim)
         if number_of.quantity is not None and not is_token(bare):
-            return _Answer(
-                bare, self._parse(f"\\boxed{{{_latex(number_of.quantity.value)}}}"), number_of.quantity
-            )
+            return _Answer(bare, self._parsed_number(number_of.quantity.value), number_of.quantity)
         return _Answer(bare, [])
+
+    def _whole(self, text: str) -> _Answer | None:
+        """Return a marked text as a pair or as a number with its unit, if it is one."""
+        if _PAIR.search(text):
+            return _Answer(text, self._bare(_plain_text(text)))
+        if (quantity := whole_quantity(text)) is None:
+            return None
+        if _DECIMAL_COMMA.search(text):  # or two values
+            return _Answer(
+                text, [*self._bare(_plain_text(text)), *self._parsed_number(quantity.value)], quantity
+            )
+        if "%" in text:
+            return None
+        exact = "." not in text or _SPELLED.search(text) or _grouped(text) is not None
+        decimal = _NOUN.sub("", _plain_text(text))
+        parsed = self._parsed_number(quantity.value) if exact else self._bare(decimal)
+        return _Answer(text, parsed, quantity)
+
+    def _parsed_number(self, number: Fraction) -> list[Any]:
+        return self._parse(f"\\boxed{{{_latex(number)}}}")
 
     def _two(self, marked: str, claim: Claim) -> bool:
         """Whether an answer has another one in brackets behind it, and not the same again."""
@@ -211,9 +243,11 @@ class MathEquivalence(Rule):
         return bool(first and second and not self._equal(first, second))
 
     def _unmarked(self, text: str) -> _Answer:
-        text = _BOLD.sub("", text)
+        text = _BOLD.sub("", text).replace("__", "").strip().strip("`")
         whole = whole_answer(text)
-        if whole is not None and not wordy(whole) and not _SENTENCE.search(whole):
+        if whole is not None and not wordy(whole) and not _SENTENCE.search(_IN_WORDS.sub(" ", whole)):
+            if not _DIGIT.search(whole) and (counted := whole_quantity(whole)) is not None:
+                return _Answer(whole, self._parsed_number(counted.value), counted)
             return _Answer(whole, self._bare(whole) or self._parse(whole), whole_quantity(whole))
         spans = list(_SPAN.finditer(text))
         if not spans:
@@ -229,12 +263,17 @@ class MathEquivalence(Rule):
             r"\s*,?\s*(?:or|and/or|/)\s*", text[spans[-2].end() : last.start()]
         ):
             return _Answer("", why="several answers are given")
-        return _Answer(_plain_text(last[0]), self._parse(readable(text, answer=False)))
+        content = _plain_text(last[0])
+        if not _is_money(text, last):
+            marked = self._boxed(f"\\boxed{{{content}}}", content)
+            if marked.parsed:
+                return marked
+        return _Answer(content, self._parse(readable(text, answer=False)))
 
     def _number_in(self, text: str) -> _Answer:
         """Return the number that a text without marks and mathematics ends with."""
         if (number := final_quantity(text)).quantity is not None:
-            parsed = self._parse(f"\\boxed{{{_latex(number.quantity.value)}}}")
+            parsed = self._parsed_number(number.quantity.value)
             return _Answer(shown(number.quantity.value), parsed, number.quantity)
         return _Answer(text.strip()[:200], [], why=number.why)
 
@@ -254,14 +293,12 @@ class MathEquivalence(Rule):
             return False
         if given.text and is_token(given.text) and not same_token(gold.text, given.text):
             return False
-        if (
-            gold.quantity
-            and given.quantity
-            and gold.quantity.unit
-            and given.quantity.unit
-            and gold.quantity.unit != given.quantity.unit
-        ):
-            return given.quantity.same(gold.quantity)
+        if (by_units := _by_units(gold.quantity, given.quantity)) is not None:
+            return by_units
+        if _BOUND.match(given.text) and not _RELATION.search(gold.text):
+            return False
+        if self.strict and _of_other_kind(gold, given):
+            return False
         parsed = given.parsed
         if gold.natural and "\\log" in given.text:
             parsed = self._bare(re.sub(r"\\log(?![_A-Za-z])", r"\\ln ", given.text))
@@ -297,6 +334,8 @@ class MathEquivalence(Rule):
     def _parse(self, text: str, seconds: int | None = None) -> list[Any]:
         from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
 
+        if "latex" not in self.extract:
+            text = _in_expr(text)
         logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it has no timeout
         configs: list[Any] = []
         if "latex" in self.extract:
@@ -315,12 +354,14 @@ class MathEquivalence(Rule):
             return None
         if isinstance(value, int) and abs(value) > 10**1000:
             return None
-        text = str(value).strip()
+        text = _ANY_BOX.sub(r"\\boxed{", str(value).strip())
         if not text or len(text) > MAX_REFERENCE_CHARS:
             return None
         answer = _last_part(text)
         if (number := number_in_words(_unwrapped(_plain_text(answer))) or _grouped(answer)) is not None:
             text = answer = _latex(number)
+        elif _COUNTED.fullmatch(answer.strip()) and (counted := whole_quantity(answer)) is not None:
+            text = answer = _latex(counted.value)
         elif wordy(answer):
             return _Gold(_plain_text(answer), "words")
         elif is_token(answer):
@@ -362,6 +403,15 @@ class MathEquivalence(Rule):
         return []
 
 
+def _in_expr(text: str) -> str:
+    """Write what a box holds without LaTeX, as far as it is a number: without LaTeX, no box is read."""
+    boxed = last_boxed(text)
+    return _FRACTION.sub(r"\1/\2", text if boxed is None else boxed)
+
+
+_FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(\d+)\s*\}")
+
+
 class _Gold(NamedTuple):
     """A reference: mathematics, words, or a token such as a date."""
 
@@ -386,22 +436,95 @@ class _Answer(NamedTuple):
         return str(self.parsed[-1] if self.parsed else self.text)[:80]
 
 
+_PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}[ \t]+[A-Za-z]{2,}(?![A-Za-z])|<<")
+
+
+def _is_money(text: str, span: re.Match[str]) -> bool:
+    """Whether dollars stand before two amounts, not around mathematics: "$10 and has $42"."""
+    inside = span[1] if span[1] and not span[0].startswith("$$") else ""
+    return (
+        inside != inside.strip()
+        or _PROSE.search(_IN_WORDS.sub(" ", inside)) is not None
+        or text[span.end() : span.end() + 1].isdigit()
+    )
+
+
+_COUNTED = re.compile(r"[-+]?\d+(?:\s+\d+)?/\d+\s+[a-z]{3,20}")
+"""A fraction with what it counts: "3/4 cup"."""
+_OPTION = re.compile(
+    r"\s*(?:\\(?:text|textbf|mathrm|mathbf)\s*\{\s*)?\(([A-H])\)\s*(?:\}|(?=\s))(?:\\[ ,;:!]|\\q?quad|[\s~])*(\S.*)"
+)
+
+
+def _option(value: Any) -> Sequence[str]:
+    """Return the letter and the text of a reference that has both, as "(C) 5": each is right."""
+    found = _OPTION.fullmatch(value) if isinstance(value, str) else None
+    return found.groups() if found else ()
+
+
+def _by_units(gold: Quantity | None, given: Quantity | None) -> bool | None:
+    """Whether two quantities are equal, where their units decide that; else None."""
+    if gold is None or given is None:
+        return None
+    if gold.unit and given.unit and gold.unit != given.unit:
+        return given.same(gold)
+    looser = (
+        _has_area(gold) or _has_area(given) or {gold.unit, given.unit} <= {"", "%", "percent", "per cent"}
+    )
+    return True if looser and (gold.unit or given.unit) and given.same(gold) else None
+
+
+def _has_area(quantity: Quantity) -> bool:
+    """Whether a unit is a square or a cube that math-verify takes for variables ("cm^2"); m is a variable's name, too."""
+    return quantity.unit.startswith(("square ", "cubic ")) and not quantity.unit.endswith(" m")
+
+
+_RELATION = re.compile(r"[<>≤≥]|\\(?:leq?|geq?|lt|gt|in)(?![A-Za-z])|[(\[]")
+_BOUND = re.compile(r"[\s$]*(?:(?:<(?!<)|[>≤≥])(?![^<>]*>$)|\\(?:leq?|geq?|lt|gt)(?![A-Za-z]))")
+_KIND = re.compile(
+    r"(?:[^={}()]*(?:=|\\in(?![a-z])))?\s*(?:\\left)?\s*(\\\{|\()[^(){}]*(?:\\right)?\s*(\\\}|\))"
+)
+
+
+def _of_other_kind(gold: _Gold, given: _Answer) -> bool:
+    """Whether one is written as a set, in braces, and the other as a tuple or an interval, in parentheses."""
+    texts = (str(gold.parsed[-1]), str(given.parsed[-1] if given.parsed else given.text))
+    kinds = [
+        found[1] + found[2] for text in texts if (found := _KIND.fullmatch(text.strip())) and "," in text
+    ]
+    return len({*kinds}) == 2 and {*kinds} == {"\\{\\}", "()"}
+
+
 _SPELLED = re.compile(
     r"hundred|thousand|million|billion|trillion|lakh|crore|minus|negative|\d\s*x\s*10\b", re.IGNORECASE
 )
+_DIGIT = re.compile(r"\d")
+_IN_WORDS = re.compile(r"\\(?:text|mbox)\s*\{[^{}]*\}")
+_ALL_TEXT = re.compile(r"\s*\\(?:text|mbox)\s*\{([^{}]*)\}\s*")
+_SPANS = re.compile(
+    r"\s*\$([^$]{1,100})\$(?:(?:\s*,\s*(?:and|or)?|\s+and|\s+or)\s*\$([^$]{1,100})\$){1,5}[.\s]*"
+)
+"""Several values, each in dollars of its own."""
+_SAID_BEFORE = re.compile(r"(?:\#|(?:now|the|then|so|yes|only|just)\s+)(?=[-$\d])")
+_NOUN = re.compile(r"(?<=\d)\s*[A-Za-z][A-Za-z ]*$")
+"""What a decimal counts: "3.5 cups"."""
+_PAIR = re.compile(r"^[\s$*]*(?:\\left)?\([^()]*,[^()]*\)[\s$*.]*$")
+_DECIMAL_COMMA = re.compile(r"^[\s$*]*[-−]?\d+,\d{1,2}[\s$*.]*$")
 _SENTENCE = re.compile(r"\b(?:is|it|so|or|and|get|we|the|of|to|be|are|I|not|has|her|his)\b", re.IGNORECASE)
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 """Characters that nobody sees, and over which the parser stumbles: it would take the first number of what it cannot read."""
 _DENIED = re.compile(r"\\text\s*\{\s*(?:is\s+)?not\s*\}")
-_SPACED_BOX = re.compile(r"\\(boxed|fbox)\s{1,4}\{")
-_SPAN = re.compile(r"(?<!\\)\$\$?([^$]{1,2000})\$\$?|\\\((.{1,2000}?)\\\)|\\\[(.{1,2000}?)\\\]", re.DOTALL)
+_ANY_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{")
+_SPAN = re.compile(
+    r"(?<!\\)\$\$?((?:\\.|[^$\\]){1,2000})\$\$?|\\\((.{1,2000}?)\\\)|\\\[(.{1,2000}?)\\\]", re.DOTALL
+)
 _CORRECTED = re.compile(
     r"\b(?:wait|no|actually|wrong|instead|correction|sorry|mistake|hmm|should|so|therefore|thus|hence|then|now)\b",
     re.IGNORECASE,
 )
 """Words after which a box is another answer than the one before."""
 _BECAUSE = re.compile(
-    r"\s*[,;(]?\s*\b(?:because|since|which|where|when|whenever|as\s+(?:we|it|the)|so\s+that|and\s+(?:the|so|this)|for\s+all|for\s+(?:the|each|every)|by\s+the|in\s+total|not)\b.*$",
+    r"(?<!\s)\s*+[,;(–—-]?\s*+\b(?:because|since|which|where|when|whenever|as\s+(?:we|it|the|\d|\$)|so\s+that|and\s+(?:the|so|this)|for\s+all|for\s+(?:the|each|every)|by\s+the|in\s+total|not)\b.*$",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -439,10 +562,15 @@ def _named_until(text: str, last: re.Match[str] | None = None) -> int:
     return said.end()
 
 
+_EMOJI = (
+    "".join({*map(chr, (*range(0x2600, 0x27C0), *range(0x1F300, 0x1FB00)))} - {*"✗✘❌❎"}) + "\ufe0f \t\n"
+)
+
+
 def _plain_text(text: str) -> str:
     """Remove what decorates an answer: dollars around mathematics, bold, a final stop."""
     text = text.strip().strip("*").strip()
-    text = re.sub(r"[.。;,]+$", "", text).strip()
+    text = re.sub(r"[.。;,]+$", "", text.rstrip(_EMOJI)).strip()
     found = _SPAN.fullmatch(text)
     return (next(group for group in found.groups() if group is not None).strip() if found else text).strip(
         " *"

@@ -7,6 +7,16 @@ import re
 import unicodedata
 from typing import Any
 
+_LATEX_FORMS = [
+    (re.compile(r"\\(?:boldsymbol|bm|underline|mathsf|textsf|emph)\s*\{([^{}]*)\}"), r"\1"),
+    (re.compile(r"\\(?:mathrm|text|operatorname)\s*\{\s*([ie])\s*\}"), r" \1 "),
+    (re.compile(r"\\text\s*\{\s*,\s*\}"), ","),
+    (re.compile(r"\\[,;:! ]\s*(?=\\?%)"), ""),
+    (re.compile(r"\\degree(?![A-Za-z])"), r"^{\\circ}"),
+    (re.compile(r"\\varnothing(?![A-Za-z])"), r"\\emptyset "),
+]
+"""What math-verify does not read, and how it reads the same."""
+_REPEATING = re.compile(r"(?<![\d.])(\d{1,9})\.(\d{0,9})\\overline\s*\{\s*(\d{1,9})\s*\}")
 _MIXED = re.compile(r"(?<![\w.,/\\}^])(\d{1,9})\s+(\d{1,9})/(\d{1,9})(?![\w/]|\.\d)")
 _SPACED = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:\\[,;: ]|~|[\u2009\u202f\u00a0])\d{3})+(?!\d)")
 _SPACED_WHOLE = re.compile(r"\s*[+-]?\d{1,3}(?: \d{3})+(?:\.\d+)?\s*")
@@ -20,7 +30,7 @@ _UNIT_IN_MATHS = re.compile(
 _WRAPPER = re.compile(r"\\(?:text(?:bf|it|rm)?|mathrm|mathbf|mbox|hbox)\s*\{([^{}]*)\}")
 _MONTHS = "january february march april may june july august september october november december"
 _FUNCTIONS = frozenset(
-    ("sinh", "cosh", "tanh", "sqrt", "frac", "asin", "acos", "atan", "arcsin", "arccos", "arctan")
+    ("sinh", "cosh", "tanh", "sqrt", "frac", "asin", "acos", "atan", "arcsin", "arccos", "arctan", "infinity")
 )
 _TIME = re.compile(r"\d:\d\d\s*[ap]\.?\s?m", re.IGNORECASE)
 _BARE = re.compile(r"[^\W\d_]{2,}")
@@ -32,10 +42,14 @@ MAX_WHOLE_CHARS = 200
 def readable(text: str, *, answer: bool) -> str:
     """Rewrite mixed numbers, spaced thousands, money and, in an *answer* alone, more, for the parser."""
     text = in_latex(text)
+    if "\\" in text:
+        for pattern, plain in _LATEX_FORMS:
+            text = pattern.sub(plain, text)
+        text = _REPEATING.sub(_repeated, text)
     text = _MONEY.sub("", text)
     text = _CURRENCY.sub("", text)
     text = _SPACED.sub(lambda found: re.sub(r"\D", "", found[0]), text)
-    text = _MIXED.sub(_improper, text)
+    text = _MIXED.sub(_improper, text).replace("~", " ")
     if not answer:
         return text
     if _SPACED_WHOLE.fullmatch(text):
@@ -43,7 +57,7 @@ def readable(text: str, *, answer: bool) -> str:
     if unit := _UNIT_IN_MATHS.fullmatch(text.strip()):
         text = unit[1]
     text = _SCIENTIFIC.sub(r"\1 \\cdot 10^{\2}", text)
-    return plain_maths(re.sub(r"(?<=[\d)}\]])[.;,]+\s*$", "", text))
+    return plain_maths(re.sub(r"(?<=[\d)}\]])[.;,]+\s*$|(?:\\\\)+\s*$", "", text))
 
 
 _SYMBOLS = {
@@ -59,6 +73,8 @@ _SUPERSCRIPTS = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿˣⁱ⁽⁾ᵏ�
 _SUBSCRIPTS = re.compile("[₀₁₂₃₄₅₆₇₈₉₊₋ₙₓ]+")
 _RADICAL = re.compile(r"([√∛∜])\s?(?:\(([^()√]{1,100})\)|\{([^{}√]{1,100})\}|(\d+(?:\.\d+)?|\\pi|[A-Za-zπ]))")
 _DEGREES = {"√": r"\sqrt", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]"}
+_EN_DASH = re.compile(r"(?<![\w)}\]–])\s?–\s?(?=[\d.\\(])")
+"""One that is a minus, not a range's."""
 _VULGAR = re.compile("[¼-¾⅐-⅞↉]")
 
 
@@ -66,6 +82,7 @@ def in_latex(text: str) -> str:
     """Write Unicode's mathematics as LaTeX: roots, exponents, fractions, signs and full-width characters."""
     if text.isascii():
         return text
+    text = _EN_DASH.sub("-", text)
     text = _VULGAR.sub(
         lambda found: "\\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", found[0]).split("⁄")), text
     )
@@ -211,6 +228,14 @@ def _token(text: str) -> str:
     return re.sub(r"\s+|\\[,;:! ]|[{}]", "", text).replace("–", "-").casefold()
 
 
+def _repeated(found: re.Match[str]) -> str:
+    """Write 0.1\\overline{6} as a fraction."""
+    before, period = found[1] + found[2], found[3]
+    size = 10 ** len(found[2])
+    top = int(before + period) - int(before or "0")
+    return f"\\frac{{{top}}}{{{size * (10 ** len(period) - 1)}}}"
+
+
 def _improper(found: re.Match[str]) -> str:
     whole, part, of = map(int, found.groups())
     return f"{whole * of + part}/{of}" if 0 < part < of else found[0]
@@ -258,7 +283,7 @@ def whole_answer(text: str) -> str | None:
     text = text.strip().rstrip(".")
     if not text or len(text) > MAX_WHOLE_CHARS or "\n" in text or "$" in text or r"\boxed" in text:
         return None
-    letters = _BARE.findall(re.sub(r"\\[A-Za-z]+", " ", _WRAPPER.sub(" ", text)))
+    letters = _BARE.findall(re.sub(r"\\(?:begin|end)\s*\{\w+\*?\}|\\[A-Za-z]+", " ", _WRAPPER.sub(" ", text)))
     return None if any(len(run) > 3 and run not in _FUNCTIONS for run in letters) else text
 
 

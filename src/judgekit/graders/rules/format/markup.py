@@ -60,6 +60,8 @@ class Boxed(Rule):
         marked = commitment(text, lambda part: "".join(part.split()), only="boxed")
         if marked is not None and marked.text is None:
             return Graded(0.0, marked.why)
+        if marked is not None and marked.claim is not None and marked.claim.kind != "boxed":
+            return Graded(0.0, "the answer is taken back")
         if self.once and len(re.findall(r"\\f?box(?:ed)?\s{0,4}\{", text)) > 1:
             return Graded(0.0, "more than one answer is boxed")
         if self.at_end and not re.fullmatch(r"[\s}$.)\]\\]*", text[box[1] :]):

@@ -37,7 +37,7 @@ class TextMatch(Compared):
     answer contains a match of the reference, a pattern). *ignore_case*: compare without case. *ignore_space*: compare
     without any space, also inside. *whole_words*: for "contains", "prefix" and "suffix", the reference must not be part of a longer word. *part*, *several*: see `Part`
     and `Several`. An empty answer matches nothing. Unlike SQuAD's, "normalised" tells values apart by their signs, points
-    and operators (`-5` is not `5`); and an answer does not contain what it denies ("it is not 42").
+    and operators (`-5` is not `5`); and an answer neither contains nor ends in what it denies ("it is not 42").
 
     Patterns run in a worker process that is killed at *timeout_s*; if a reference is not a valid pattern the grader
     abstains. Abstains without a reference text.
@@ -100,26 +100,28 @@ class TextMatch(Compared):
             answer, reference = "".join(answer.split()), "".join(reference.split())
         if not answer or not reference:
             return 0.0
-        if not self.whole_words:
-            found = _PLAIN[self.how](answer, reference)
-            return float(
-                found and not (self.how in ("contains", "suffix") and _denied(answer, re.escape(reference)))
-            )
-        start = r"\A" if self.how == "prefix" else r"(?<!\w)"
-        end = r"\Z" if self.how == "suffix" else r"(?!\w)"
-        pattern = start + re.escape(reference) + end
-        return float(
-            bool(re.search(pattern, answer)) and not (self.how == "contains" and _denied(answer, pattern))
+        if not _PLAIN[self.how](answer, reference):
+            return 0.0
+        if self.how not in ("prefix", "suffix", "contains"):
+            return 1.0
+        start, end = (r"(?<!\w)", r"(?!\w)") if self.whole_words else ("", "")
+        pattern = (
+            (r"\A" if self.how == "prefix" else start)
+            + re.escape(reference)
+            + (r"\Z" if self.how == "suffix" else end)
         )
+        if self.how == "prefix":
+            return float(re.match(pattern, answer) is not None)
+        return float(not _denied(answer, pattern))
 
 
 _MOST_OCCURRENCES = 50
 
 
 def _denied(answer: str, pattern: str) -> bool:
-    """Whether each occurrence is denied or only possible: "it is not 42"."""
-    found = list(islice(re.finditer(pattern, answer), _MOST_OCCURRENCES))
-    return bool(found) and all(unsettled(answer, m.start(), m.end()) for m in found)
+    """Whether there is no occurrence but denied and only possible ones: "it is not 42"."""
+    found = islice(re.finditer(pattern, answer), _MOST_OCCURRENCES)
+    return all(unsettled(answer, m.start(), m.end()) for m in found)
 
 
 _PLAIN: dict[str, Callable[[str, str], bool]] = {
