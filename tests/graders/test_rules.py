@@ -6,6 +6,7 @@ import gc
 import math
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -213,6 +214,9 @@ def test_large_rollouts_leave_the_event_loop_where_they_can(pool: ProcessPool) -
 
     class Counts:
         name, version, score_range, inline_limit = "counts", "1", (0.0, 1.0), 10
+
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
 
         def grade(self, rollout: Rollout) -> float:
             return 1.0
