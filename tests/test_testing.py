@@ -88,6 +88,7 @@ async def test_probabilities_of_labels(
 
 async def test_calls_in_flight_are_counted() -> None:
     judge = ScriptedJudge("x", latency_s=0.001)
+    assert (judge.in_flight, judge.peak_in_flight) == (0, 0)
     await asyncio.gather(*(judge.complete(request()) for _ in range(3)))
     await judge.complete(request())
     assert (judge.in_flight, judge.peak_in_flight, len(judge.requests)) == (0, 3, 4)

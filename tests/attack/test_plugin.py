@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from judgekit import GradingRunner
-from judgekit.attack.tested import TestedReward
+from judgekit import Gate, GradingRunner, Rollout, Score, grader
+from judgekit.attack.tested import TestedResult, TestedReward
 from judgekit.errors import ConfigError
 from judgekit.graders import FinalAnswer
 from judgekit.testing import ScriptedJudge
@@ -96,6 +96,16 @@ def test_a_reward_that_is_missing_is_no_number() -> None:
         missing.score("reward")
     with pytest.raises(AssertionError, match="no grader is called 'other'; there are reward"):
         missing.score("other")
+
+
+async def test_a_score_behind_a_gate_that_was_not_passed_is_none() -> None:
+    right, fluent = grader(lambda response: 0.0, name="right"), grader(lambda response: 1.0, name="fluent")
+    runner = GradingRunner([right, fluent], Gate(if_="right >= 1", then=Score("fluent"), otherwise=0.0))
+    (result,) = await runner.run([Rollout(response="x")])
+    with pytest.raises(
+        AssertionError, match=r"^'fluent' was not asked: its gate was not passed \(right >= 1\)$"
+    ):
+        TestedResult(runner, result).score("fluent")
 
 
 @pytest.mark.parametrize(
