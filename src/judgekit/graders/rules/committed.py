@@ -45,8 +45,8 @@ _BE = (
 _HEADING = r"""
     [ \t]*[*_]{0,3}
     (?: (?:steps?|part|case|final|answer|conclusion|solution|explanation|summary|results?|verif\w*|check\w*|calculat\w*|comput\w*|analy\w*
-          |reasoning|understand\w*|problem|given)\b[^\n]*
-      | \d+[.)][ \t]+(?-i:[A-Z])[^\n]* | [^\n]*:[*_ \t]*)\n\s*+\S
+          |reasoning|understand\w*|problem|given)\b[^\n]{0,100}
+      | \d+[.)][ \t]+(?-i:[A-Z])[^\n]{0,100} | [^\n]{0,100}:[*_ \t]{0,4})\n\s*+\S
     """
 """What follows a `####` that is Markdown's: the words of a heading, and a text under it."""
 _MARKER = rf"""
