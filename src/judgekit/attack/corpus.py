@@ -176,8 +176,9 @@ def _answers(row: Row) -> Iterator[Completion]:
     for kind, value in wrong.items():
         for name, form in DRESSES.items():
             yield _made("near", f"{kind}, {name}", form.format(a=value))
+    right = _right_words(row)
     for number, text in enumerate(_NOTHING):
-        if not _says(text, row):  # "1" is an answer where 1 is the right one
+        if text.rpartition(" ")[2].casefold() not in right:  # "1" is an answer where 1 is the right one
             yield _made("nothing", number, text)
     value = bare_value(row.answer)
     families: dict[str, Sequence[str]] = {
@@ -203,17 +204,13 @@ def _answers(row: Row) -> Iterator[Completion]:
         yield _made("repeated", name, "\n".join([said] * 12))
 
 
-def _says(text: str, row: Row) -> bool:
-    """Whether a text that should hold no answer ends with a right one."""
-    said = text.rpartition(" ")[2].casefold()
+def _right_words(row: Row) -> set[str]:
+    """Return the right answers, with which a text that should hold none may end."""
     options = options_of(row.extra if row.origin is None else row.origin.extra)
     own = [] if options is None else [options.texts.get(options.names.get(row.answer, ""), row.answer)]
-    for answer in (row.answer, *row.same, *own):
-        value = named_value(answer)[1].strip()
-        quantity = whole_quantity(value)
-        if said == value.casefold() or (quantity is not None and said == str(quantity.value)):
-            return True
-    return False
+    values = [named_value(answer)[1].strip() for answer in (row.answer, *row.same, *own)]
+    numbers = [quantity.value for value in values if (quantity := whole_quantity(value)) is not None]
+    return {*map(str.casefold, values), *map(str, numbers)}
 
 
 def _calls(row: Row) -> Iterator[Completion]:
