@@ -10,11 +10,11 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+from slow_tests import mark_slow
 
 settings.register_profile("no deadline", deadline=None)  # a busy machine is slow, not wrong
 settings.load_profile("no deadline")
@@ -54,10 +54,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what takes long, for `make unit` to leave out."""
-    slow = set((Path(__file__).parent / "slow.txt").read_text().split())
-    for item in items:
-        if item.nodeid.partition("[")[0] in slow:
-            item.add_marker("slow")
+    mark_slow(items)
 
 
 def pytest_configure() -> None:

@@ -11,11 +11,21 @@ from __future__ import annotations
 import sys
 import xml.etree.ElementTree as ET
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 SLOW = Path(__file__).resolve().parents[1] / "tests" / "slow.txt"
 ONE_S, ALL_S = 2.0, 10.0
 """A function is slow if one of its cases takes so long, or all of them together."""
+
+
+def mark_slow(items: Iterable[Any]) -> None:
+    """Mark the tests that SLOW names, for `-m "not slow"`."""
+    slow = set(SLOW.read_text().split())
+    for item in items:
+        if item.nodeid.partition("[")[0] in slow:
+            item.add_marker("slow")
 
 
 def main(*files: str) -> None:

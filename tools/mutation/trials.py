@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from mutation.operators import Mutant
 from mutation.rooms import ROOT, Room
+from slow_tests import mark_slow
 
 SLOTS = max(2, os.cpu_count() or 1)
 MEMORY = 8 << 30
@@ -66,11 +67,7 @@ class Recorder:
         self.failed: set[str] = set()
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        """Mark what takes long, as tests/conftest.py does for the core's tests alone."""
-        slow = set((ROOT / "tests" / "slow.txt").read_text().split())
-        for item in items:
-            if item.nodeid.partition("[")[0] in slow:
-                item.add_marker("slow")
+        mark_slow(items)  # tests/conftest.py does it for the core's tests alone
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.coverage.switch_context(nodeid)
