@@ -410,3 +410,12 @@ def test_a_number_is_read_with_what_stands_around_it(text: str, truth: str, scor
 def test_units_of_area_rates_and_dozens(text: str, truth: str, score: float) -> None:
     assert grade(f"The answer is {text}.", truth).score == score  # type: ignore[attr-defined]
     assert grade(text, truth).score == score  # type: ignore[attr-defined]
+
+
+def test_an_answer_that_is_corrected_again_and_again_is_none_and_fails_nothing() -> None:
+    for times, score in ((1, 1.0), (3, 1.0), (50, 0.0), (5000, 0.0)):
+        grade = FinalAnswer().grade(
+            Rollout(response="The answer is 1" + ", no, it's 2" * times, ground_truth="2")
+        )
+        assert isinstance(grade, Graded)
+        assert grade.score == score

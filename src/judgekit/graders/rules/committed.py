@@ -429,7 +429,7 @@ def aside(text: str, before: Claim, after: Claim) -> bool:
     return len(between) <= _ASIDE_CHARS and _ASIDE.fullmatch(between) is not None
 
 
-def settle(text: str, verb: str = "") -> Commitment:
+def settle(text: str, verb: str = "", *, corrections: int = 0) -> Commitment:
     """Return what a sentence's end asserts: itself, what it puts in the place of a denied answer, or nothing."""
     denied = _DENIED.match(text)
     if denied or (verb and _NOT_VERB.search(verb)):
@@ -448,12 +448,16 @@ def settle(text: str, verb: str = "") -> Commitment:
         return Commitment(None, "several answers are given")
     for back in _BREAK.finditer(text[:400]):
         if (at := _corrected(text[back.end() :][:_AROUND])) is not None:
-            return settle(text[back.end() + at :])
+            if corrections == _CORRECTIONS:
+                return Commitment(None, "the answer is taken back")
+            return settle(text[back.end() + at :], corrections=corrections + 1)
         if _takes_back(text[back.end() :], text):
             return Commitment(None, "the answer is taken back")
     return Commitment(text)
 
 
+_CORRECTIONS = 3
+"""An answer that is put in another's place more often is none, and takes no longer to read."""
 _UNSURE = re.compile(
     r"\b(?:maybe|perhaps|possibly|might|(?-i:may)(?!\s\d)|could|if|whether|either|suppose|guessing)\b[^,]{0,40}$",
     re.IGNORECASE,
