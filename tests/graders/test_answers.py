@@ -412,10 +412,10 @@ def test_units_of_area_rates_and_dozens(text: str, truth: str, score: float) -> 
     assert grade(text, truth).score == score  # type: ignore[attr-defined]
 
 
-def test_an_answer_that_is_corrected_again_and_again_is_none_and_fails_nothing() -> None:
+@pytest.mark.parametrize("text", ["The answer is 1{}", "The answer is{} 2"])
+def test_an_answer_that_is_corrected_again_and_again_is_none_and_fails_nothing(text: str) -> None:
+    again = ", no, it's 2" if text.endswith("{}") else " not 2 but"
     for times, score in ((1, 1.0), (3, 1.0), (50, 0.0), (5000, 0.0)):
-        grade = FinalAnswer().grade(
-            Rollout(response="The answer is 1" + ", no, it's 2" * times, ground_truth="2")
-        )
+        grade = FinalAnswer().grade(Rollout(response=text.format(again * times), ground_truth="2"))
         assert isinstance(grade, Graded)
         assert grade.score == score

@@ -434,8 +434,8 @@ def settle(text: str, verb: str = "", *, corrections: int = 0) -> Commitment:
     denied = _DENIED.match(text)
     if denied or (verb and _NOT_VERB.search(verb)):
         rest = text[denied.end() :] if denied else text
-        if (instead := _INSTEAD.search(rest)) is not None:
-            return settle(rest[instead.end() :])
+        if (instead := _INSTEAD.search(rest)) is not None and corrections < _CORRECTIONS:
+            return settle(rest[instead.end() :], corrections=corrections + 1)
         return Commitment(None, "the answer is denied")
     if (
         _HEDGED.match(text)
