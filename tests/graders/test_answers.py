@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from judgekit import Abstained, ConfigError, Graded, GradingRunner, Rollout
 from judgekit.graders import FinalAnswer, MathEquivalence
-from judgekit.graders.rules.numbers import final_answer, shown
+from judgekit.graders.rules.notation import shown
+from judgekit.graders.rules.numbers import final_answer
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from judgekit.attack.targets import Row, options_of
 from judgekit.attack.wrong import bare_value, is_zero, named_value, wrong_values
-from judgekit.graders.rules.numbers import whole_quantity
+from judgekit.graders.rules.notation import whole_quantity
 
 
 class Completion(NamedTuple):

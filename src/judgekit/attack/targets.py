@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from judgekit.graders.rules.answers.choices import Options, read_options
-from judgekit.graders.rules.numbers import whole_quantity
+from judgekit.graders.rules.notation import whole_quantity
 from judgekit.graders.rules.rule import normaliser
 from judgekit.types import Rollout, content_text
 

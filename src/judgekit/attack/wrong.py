@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 
 from judgekit.attack.targets import Row
-from judgekit.graders.rules.numbers import whole_quantity
+from judgekit.graders.rules.notation import whole_quantity
 
 _EQUATION = re.compile(r"((?:[A-Za-z]\w*\s*=\s*)?)(.*)", re.DOTALL)
 """A value, with the name that an equation gives it in front: x=5."""

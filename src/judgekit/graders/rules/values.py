@@ -6,7 +6,7 @@ import re
 import unicodedata
 from fractions import Fraction
 
-from judgekit.graders.rules.numbers import whole_quantity
+from judgekit.graders.rules.notation import whole_quantity
 
 MAX_VALUE_CHARS = 300
 """A longer text is no number."""

@@ -6,8 +6,10 @@ import math
 from typing import Literal
 
 from judgekit.errors import ConfigError
-from judgekit.graders.rules.numbers import Quantity, final_quantity, read_quantity, shown
+from judgekit.graders.rules.notation import shown
+from judgekit.graders.rules.numbers import final_quantity, read_quantity
 from judgekit.graders.rules.rule import Rule, truths
+from judgekit.graders.rules.units import Quantity
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 

@@ -37,15 +37,10 @@ from judgekit.graders.rules.committed import (
     sentence,
     unsettled,
 )
-from judgekit.graders.rules.numbers import (
-    Quantity,
-    final_quantity,
-    marked_quantity,
-    number_in_words,
-    shown,
-    whole_quantity,
-)
+from judgekit.graders.rules.notation import number_in_words, shown, whole_quantity
+from judgekit.graders.rules.numbers import final_quantity, marked_quantity
 from judgekit.graders.rules.rule import Rule, at_least, needs, one_of, truths
+from judgekit.graders.rules.units import Quantity
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 TAIL_CHARS = 65_536
