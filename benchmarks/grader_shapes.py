@@ -22,7 +22,7 @@ from rule_graders import GROUP_RULES, RULES, TOOLS
 from judgekit import Failed, GradingRunner, Rollout, RolloutError
 from judgekit.execution.pool import ProcessPool
 from judgekit.graders import ActionLoop, StepSequence, ToolCallMatch
-from judgekit.graders.rules import committed
+from judgekit.graders.rules import committed, thoughts
 
 SHAPES: dict[str, tuple[str, str, str]] = {
     "action and spaces": ("Action: a", " ", "x"),
@@ -228,7 +228,7 @@ def _seconds(grader: Any, texts: Sequence[Rollout], best_of: int = 3) -> list[fl
 
 def _forget() -> None:
     """Let the rules find out again what they remember of the last texts: it is the first call that counts."""
-    for one in vars(committed).values():
+    for one in (*vars(committed).values(), *vars(thoughts).values()):
         kept = inspect.getclosurevars(one).nonlocals.get("kept") if inspect.isfunction(one) else None
         if isinstance(kept, functools._lru_cache_wrapper):
             kept.cache_clear()

@@ -9,7 +9,7 @@ import sympy  # type: ignore[import-untyped]
 
 from judgekit import Graded, Rollout, graders, judges
 from judgekit.graders import FinalAnswer, MathEquivalence
-from judgekit.graders.rules import committed, numbers
+from judgekit.graders.rules import committed, notation, numbers, thoughts
 from judgekit.graders.rules.agents import trajectory
 from judgekit.graders.rules.answers import mathtext
 from judgekit.graders.rules.rule import memo
@@ -31,13 +31,13 @@ def test_the_end_of_a_long_text_is_searched() -> None:
 
 @pytest.mark.parametrize(("digits", "read"), [(100, True), (101, False)])
 def test_a_number_has_at_most_100_digits(digits: int, read: bool) -> None:
-    assert (numbers.whole_quantity("9" * digits) is not None) is read
+    assert (notation.whole_quantity("9" * digits) is not None) is read
     assert (value(f"#### {'9' * digits}") is not None) is read
 
 
 def test_a_quantity_has_at_most_1000_characters() -> None:
-    assert numbers.whole_quantity("5".ljust(1000)) is not None
-    assert numbers.whole_quantity("5".ljust(1001)) is None
+    assert notation.whole_quantity("5".ljust(1000)) is not None
+    assert notation.whole_quantity("5".ljust(1001)) is None
 
 
 def test_the_last_number_is_looked_for_from_the_end() -> None:
@@ -66,8 +66,8 @@ def test_the_last_64_markers_are_compared() -> None:
 
 def test_texts_that_are_longer_than_what_is_remembered_are_read_alike() -> None:
     for count in (99_994, 100_000, 200_000):
-        assert committed.after_think(f"{'x' * count}</think>y") == "y"
-        assert committed.without_thinking(f"{'x' * count}</think>y") == "y"
+        assert thoughts.after_think(f"{'x' * count}</think>y") == "y"
+        assert thoughts.without_thinking(f"{'x' * count}</think>y") == "y"
         assert committed.claims(f"{'x' * count}\\boxed{{5}}")[0].text == "5"
 
 

@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from judgekit import Rollout
-from judgekit.graders.rules import committed, english, numbers, rule, stored, values
+from judgekit.graders.rules import (
+    asserted,
+    committed,
+    english,
+    notation,
+    numbers,
+    rule,
+    stored,
+    thoughts,
+    values,
+)
 from judgekit.graders.rules.agents import bfcl, expected, literals, loops, trajectory
 from judgekit.graders.rules.answers import choices, mathtext
 from judgekit.graders.rules.format import json_format, markup
@@ -39,11 +50,11 @@ def _referred(value: Any, options: Any) -> Any:
 
 
 def _number_shown(top: int, bottom: int) -> str:
-    return numbers.shown(numbers.Fraction(top, bottom))
+    return notation.shown(Fraction(top, bottom))
 
 
 def _converted(one: str, other: str) -> Any:
-    mine, theirs = numbers.whole_quantity(one), numbers.whole_quantity(other)
+    mine, theirs = notation.whole_quantity(one), notation.whole_quantity(other)
     assert mine is not None
     assert theirs is not None
     return mine.converted(theirs), mine.same(theirs)
@@ -105,25 +116,25 @@ READERS: dict[str, dict[str, Callable[..., Any]]] = {
         "final_quantity": numbers.final_quantity,
         "only_hash": lambda text: numbers.final_quantity(text, need_marker="####"),
         "read_quantity": numbers.read_quantity,
-        "whole_quantity": numbers.whole_quantity,
-        "number_in_words": numbers.number_in_words,
-        "in_ascii": numbers.in_ascii,
+        "whole_quantity": notation.whole_quantity,
+        "number_in_words": notation.number_in_words,
+        "in_ascii": notation.in_ascii,
         "shown": _number_shown,
         "converted": _converted,
     },
     "committed": {
-        "after_think": committed.after_think,
-        "without_thinking": committed.without_thinking,
+        "after_think": thoughts.after_think,
+        "without_thinking": thoughts.without_thinking,
         "last_boxed": committed.last_boxed,
         "claims": committed.claims,
         "choices": lambda text: committed.claims(text, choice=True),
         "commitment": _commitment,
         "joined": lambda text: _commitment(text, joined=True),
-        "settle": committed.settle,
-        "unsettled": lambda before, said, after: committed.unsettled(
+        "settle": asserted.settle,
+        "unsettled": lambda before, said, after: asserted.unsettled(
             before + said + after, len(before), len(before) + len(said)
         ),
-        "sentence": committed.sentence,
+        "sentence": asserted.sentence,
     },
     "values": {
         "undecorated": values.undecorated,

@@ -2,7 +2,7 @@
 
 What counts as the answer, in this order:
 
-1. Thinking is ignored (`judgekit.graders.rules.committed`); if it never ends there is no answer.
+1. Thinking is ignored (`judgekit.graders.rules.thoughts`); if it never ends there is no answer.
 2. The last explicit marker decides, of any kind: `#### 72`, `\\boxed{72}`, `A: 72`, `Answer: 72`,
    `the answer is 72`, `<answer>72</answer>`. After it, up to the end of its line (sentence, brace or tag),
    the number after the last `=` counts, else the first number. A marker without a number gives no answer.
@@ -24,7 +24,8 @@ from itertools import islice
 from numbers import Rational
 from typing import Any, Literal, NamedTuple
 
-from judgekit.graders.rules.committed import Claim, after_think, claims, commitment, sentence, unsettled
+from judgekit.graders.rules.asserted import sentence, unsettled
+from judgekit.graders.rules.committed import Claim, claims, commitment
 from judgekit.graders.rules.notation import (
     MAX_DIGITS,
     NUMBER,
@@ -36,6 +37,7 @@ from judgekit.graders.rules.notation import (
     whole_quantity,
     with_unit,
 )
+from judgekit.graders.rules.thoughts import after_think
 from judgekit.graders.rules.units import PRODUCT, UNITS, Quantity, may_be_glued
 
 TAIL_CHARS = 65_536

@@ -12,9 +12,10 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from judgekit.errors import ConfigError, MissingExtra, closest
-from judgekit.graders.rules.committed import after_think as after_think
-from judgekit.graders.rules.committed import claims, commitment, sentence, settle
+from judgekit.graders.rules.asserted import sentence, settle
+from judgekit.graders.rules.committed import Commitment, claims, commitment
 from judgekit.graders.rules.stored import as_python
+from judgekit.graders.rules.thoughts import after_think
 from judgekit.graders.rules.values import undecorated
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
@@ -106,7 +107,7 @@ def _committed(text: str) -> str | None:
     """Return what a response commits to; None if that is nothing, or several things."""
     marked = commitment(text, lambda part: " ".join(undecorated(part).split()).rstrip("."))
     if marked is None:
-        marked = settle(undecorated(text)) if "\n" not in text else None
+        marked = None if "\n" in text else Commitment(*settle(undecorated(text)))
     if marked is None or marked.text is None:
         return None
     below = [line.split() for line in text[marked.claim.end if marked.claim else len(text) :].split("\n")]

@@ -42,7 +42,7 @@ _POLL_S = 0.5
 """Pause between two looks at a server."""
 _CHECK_S, _CHECK_LIMIT_S = 5.0, 30.0
 """Pause between two health checks of a running server, and the time that one may take."""
-_PROBE_S = 10.0
+_PROBE_S = 5.0
 """Pause between two requests for one token, which show whether the engine works."""
 _LOOK_S, _STILL = 5.0, 2
 """A server that leaves such a request or a health check unanswered hangs if its processes do nothing at all meanwhile, in so many

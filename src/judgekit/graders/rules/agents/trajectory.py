@@ -26,8 +26,8 @@ from typing import Any
 import msgspec
 
 from judgekit.errors import reads_rollout
-from judgekit.graders.rules.committed import without_thinking
 from judgekit.graders.rules.stored import without_nulls
+from judgekit.graders.rules.thoughts import without_thinking
 from judgekit.types import ASSISTANTS, Rollout, content_text, policy_turns
 
 

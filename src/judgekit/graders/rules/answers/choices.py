@@ -11,9 +11,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from judgekit.errors import ConfigError
-from judgekit.graders.rules.committed import after_think, claims, commitment, settle, unsettled
+from judgekit.graders.rules.asserted import settle, unsettled
+from judgekit.graders.rules.committed import claims, commitment
 from judgekit.graders.rules.rule import Rule, truths
 from judgekit.graders.rules.stored import as_python
+from judgekit.graders.rules.thoughts import after_think
 from judgekit.graders.rules.values import occurs, same_value, tokens, undecorated
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 

@@ -21,25 +21,16 @@ from judgekit.graders.rules.answers.mathtext import (
     same_token,
     same_words,
     too_large,
+    unwrapped,
     whole_answer,
     wordy,
 )
-from judgekit.graders.rules.answers.mathtext import (
-    unwrapped as _unwrapped,
-)
-from judgekit.graders.rules.committed import (
-    Claim,
-    after_think,
-    aside,
-    claims,
-    commitment,
-    last_boxed,
-    sentence,
-    unsettled,
-)
+from judgekit.graders.rules.asserted import sentence, unsettled
+from judgekit.graders.rules.committed import Claim, aside, claims, commitment, last_boxed
 from judgekit.graders.rules.notation import number_in_words, shown, whole_quantity
 from judgekit.graders.rules.numbers import final_quantity, marked_quantity
 from judgekit.graders.rules.rule import Rule, at_least, needs, one_of, truths
+from judgekit.graders.rules.thoughts import after_think
 from judgekit.graders.rules.units import Quantity
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
@@ -168,7 +159,7 @@ class MathEquivalence(Rule):
         if quantity is not None and _IN_WORDS.fullmatch(content.strip()):  # "\\text{42 apples}"
             number = shown(quantity.value) if "." in content else _latex(quantity.value)
             return _Answer(content, self._parse(f"\\boxed{{{number}}}"), quantity)
-        spelled = None if several else number_in_words(_unwrapped(_plain_text(content))) or _grouped(content)
+        spelled = None if several else number_in_words(unwrapped(_plain_text(content))) or _grouped(content)
         if spelled is not None:
             return _Answer(_latex(spelled), self._parsed_number(spelled), quantity)
         if not several and (inner := _ALL_TEXT.fullmatch(content)) and not wordy(inner[1]):
@@ -192,7 +183,7 @@ class MathEquivalence(Rule):
             )
         if "\\boxed" in text and (inner := last_boxed(text)) is not None:
             return self._boxed(text, inner)
-        if (number := number_in_words(_unwrapped(_plain_text(text)))) is not None:
+        if (number := number_in_words(unwrapped(_plain_text(text)))) is not None:
             return _Answer(_latex(number), self._parsed_number(number))
         if (whole := self._whole(text)) is not None:
             return whole
@@ -353,7 +344,7 @@ class MathEquivalence(Rule):
         if not text or len(text) > MAX_REFERENCE_CHARS:
             return None
         answer = _last_part(text)
-        if (number := number_in_words(_unwrapped(_plain_text(answer))) or _grouped(answer)) is not None:
+        if (number := number_in_words(unwrapped(_plain_text(answer))) or _grouped(answer)) is not None:
             text = answer = _latex(number)
         elif _COUNTED.fullmatch(answer.strip()) and (counted := whole_quantity(answer)) is not None:
             text = answer = _latex(counted.value)
@@ -595,7 +586,7 @@ _GROUPED = re.compile(
 
 def _grouped(text: str) -> Fraction | None:
     """Read a number with the thousands' marks of other countries."""
-    found = whole_quantity(text) if len(text) < 100 and _GROUPED.fullmatch(_unwrapped(text)) else None
+    found = whole_quantity(text) if len(text) < 100 and _GROUPED.fullmatch(unwrapped(text)) else None
     return None if found is None else found.value
 
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from judgekit.errors import ConfigError, RolloutError, reads_rollout
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.committed import after_think
 from judgekit.graders.rules.rule import Rule, at_least, code_blocks, needs, one_of
 from judgekit.graders.rules.stored import as_python, without_nulls
+from judgekit.graders.rules.thoughts import after_think
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 Found = Literal["fenced", "whole", "anywhere"]

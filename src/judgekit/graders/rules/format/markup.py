@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from judgekit.errors import ConfigError, RolloutError, did_you_mean, reads_rollout
 from judgekit.graders.protocol import Per, Where
 from judgekit.graders.rules.agents.trajectory import Call, by_turn, read_trajectory
-from judgekit.graders.rules.committed import after_think, commitment, last_box
+from judgekit.graders.rules.committed import commitment, last_box
 from judgekit.graders.rules.format.json_format import loads, may_take_long, misfit, schema_problem
 from judgekit.graders.rules.rule import (
     Rule,
@@ -25,6 +25,7 @@ from judgekit.graders.rules.rule import (
     share,
 )
 from judgekit.graders.rules.stored import as_python, without_nulls
+from judgekit.graders.rules.thoughts import after_think
 from judgekit.graders.rules.work import Paced
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 

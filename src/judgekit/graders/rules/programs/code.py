@@ -34,7 +34,8 @@ from judgekit.graders.rules.programs.code_forms import (
 )
 from judgekit.graders.rules.programs.sandbox import DELETING_S, Finished, Limits, MachineBusy, SandboxError
 from judgekit.graders.rules.programs.sandboxes import InSandbox, Sandbox, sandbox_of
-from judgekit.graders.rules.rule import Rule, after_think, at_least, code_blocks, one_of
+from judgekit.graders.rules.rule import Rule, at_least, code_blocks, one_of
+from judgekit.graders.rules.thoughts import after_think
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 Compare = Literal["lines", "exact", "tokens", "numbers"]

@@ -11,7 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from judgekit.graders.rules.rule import after_think, code_blocks
+from judgekit.graders.rules.rule import code_blocks
+from judgekit.graders.rules.thoughts import after_think
 
 MOST_CHARACTERS = 1 << 20
 """A longer patch is refused."""

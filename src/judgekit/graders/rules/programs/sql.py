@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from judgekit.errors import ConfigError
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.rule import Rule, after_think, at_least, code_blocks, one_of
+from judgekit.graders.rules.rule import Rule, at_least, code_blocks, one_of
+from judgekit.graders.rules.thoughts import after_think
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 Row = tuple[Any, ...]

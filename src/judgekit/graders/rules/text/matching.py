@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from judgekit.errors import ConfigError
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.committed import unsettled
+from judgekit.graders.rules.asserted import unsettled
 from judgekit.graders.rules.rule import (
     Compared,
     Part,

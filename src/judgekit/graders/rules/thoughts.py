@@ -1,0 +1,95 @@
+"""Text without its thinking, and without the tokens that end a turn."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_THINK = r"think|thinking|thought|thoughts|reasoning"
+_THOUGHT_ENDS = re.compile(
+    rf"</(?:{_THINK})>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|<\|channel\|>final<\|message\|>",
+    re.IGNORECASE,
+)
+_THOUGHT_OPENS = re.compile(rf"<(?:{_THINK})>|\[THINK\]|◁think▷|<\|begin_of_thought\|>", re.IGNORECASE)
+_AGENT = re.compile(
+    rf"(?P<call><tool_call>)|(?P<opens>{_THOUGHT_OPENS.pattern})|(?:{_THOUGHT_ENDS.pattern})", re.IGNORECASE
+)
+
+
+_MOST_REMEMBERED = 100_000
+"""Characters of the longest text of which something is remembered."""
+
+
+def remembered(function: Callable[..., T]) -> Callable[..., T]:
+    """Remember the answers for the last few texts: a reward's rules ask the same of a rollout, one after the other."""
+    kept = functools.lru_cache(maxsize=4)(function)
+
+    @functools.wraps(function)
+    def ask(text: str, *more: Any) -> T:
+        return kept(text, *more) if len(text) <= _MOST_REMEMBERED else function(text, *more)
+
+    return ask
+
+
+@remembered
+def after_think(text: str) -> str | None:
+    """Return the text after the thinking, or all of it; None if there is only thinking. Tokens that end a turn are left out."""
+    ended = None
+    for ended in _THOUGHT_ENDS.finditer(text):  # noqa: B007 - the last one is wanted
+        pass
+    rest = _without_end(text[ended.end() :] if ended else text)
+    if (opening := _THOUGHT_OPENS.search(rest)) is not None:
+        before = rest[: opening.start()]
+        return before if before.strip() else None
+    return rest
+
+
+_END_TOKENS = re.compile(
+    r"(?:(?:<\|[A-Za-z_]{2,30}\|>|<｜[^｜\n]{2,30}｜>|</s>|<eos>|<end_of_turn>)\s*+)++\Z", re.IGNORECASE
+)
+_END_CHARS = 2_000
+"""Characters at the end that are searched for them."""
+
+
+def _without_end(text: str) -> str:
+    """Remove the control tokens with which a model ends its turn, where a trainer keeps them."""
+    if not text.rstrip().endswith(">"):
+        return text
+    end = _END_TOKENS.search(text, max(0, len(text) - _END_CHARS))
+    return text if end is None else text[: end.start()]
+
+
+@remembered
+def without_thinking(text: str) -> str:
+    """Remove each thought, and keep what stands between them, as agents write it."""
+    if "<" not in text and "[" not in text and "◁" not in text:
+        return text
+    kept: list[str] = []
+    at = start = 0
+    thinking = False
+    first = True
+    calls_close = True
+    while True:
+        found = (_THOUGHT_ENDS if thinking else _AGENT).search(text, at)
+        if found is None:
+            break
+        at = found.end()
+        if not thinking and found["call"]:
+            # a call's text may speak of thoughts
+            end = text.find("</tool_call>", at) if calls_close else -1
+            calls_close = end >= 0
+            at = end if end >= 0 else at
+        elif thinking:
+            thinking, start = False, at
+        elif found["opens"]:
+            kept.append(text[start : found.start()])
+            thinking, first = True, False
+        elif first:  # the prompt opened it
+            kept, start, first = [], at, False
+    if not thinking:
+        kept.append(text[start:])
+    return "".join(kept)
