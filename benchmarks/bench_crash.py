@@ -295,6 +295,10 @@ async def measure(name: str, way: Way, folder: Path, kills: int) -> dict[str, fl
         runner = make(in_flight)
         recovery_s = ended_s = 0.0
 
+        def another(cores: list[int]) -> bool:
+            now = engine_cores(way.roots[0], none=True)
+            return cores[0] not in now and len(now) >= len(cores)
+
         async def kill(runner: GradingRunner = runner, signum: signal.Signals = signum) -> None:
             nonlocal recovery_s
             start = time.monotonic()
@@ -305,11 +309,10 @@ async def measure(name: str, way: Way, folder: Path, kills: int) -> dict[str, fl
                     await asyncio.sleep(10 * number)
                 cores = engine_cores(way.roots[0])
                 os.kill(cores[0], signum)
-                # its keeper ends a stopped one; until it has seen that one is gone, a server may say that all is well
-                while cores[0] in (now := engine_cores(way.roots[0], none=True)) or len(now) < len(cores):
-                    await asyncio.sleep(0.25)
-            while not await back():
-                await asyncio.sleep(0.25)
+                # until its keeper has seen that it is gone, all seems well; asking is what may have it started again
+                async with asyncio.timeout(UP_S):
+                    while not await back() or not another(cores):
+                        await asyncio.sleep(0.25)
             recovery_s = time.monotonic() - start
 
         async with runner:
