@@ -5,7 +5,7 @@
 Real servers, engines and actors, with the embedded judge. 500 rollouts are graded through a reward.yaml with the
 default settings, at 64 and at 512 evaluations in flight; once a third of them is graded, an EngineCore is killed with
 SIGKILL, and in another run (`hang`, 64 in flight) stopped with SIGSTOP, so that it answers nothing and does not end. In a last one
-(`busy`) nothing is killed, and as many programs as four for each core take the engine's time from it: `restarts` counts engines that were taken
+(`busy`) nothing is killed, and four programs for each core take the engine's time from it, at its niceness: `restarts` counts engines that were taken
 for dead all the same. Expected are the scores of an undisturbed run of the same judge. `recovery_s`: seconds from the kill until the
 killed engine answers again. At last the keeper of each judge is killed with SIGKILL, too: `judgekit serve`, the
 process that has the engine, a Ray actor. `orphans` and `shm_left` count the processes and the segments of /dev/shm of
