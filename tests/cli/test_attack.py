@@ -66,6 +66,13 @@ def test_one_completion_is_shown_with_its_tree(folder: Path) -> None:
     assert "no hole" in call(folder, "attack", "gated.yaml", "--show", "nothing/0").stdout
 
 
+def test_what_is_shown_does_not_control_a_terminal(folder: Path) -> None:
+    row = {"prompt": "two\nlines\x1b[2J\x9b2J\u202e", "response": "", "ground_truth": "2"}
+    (folder / "odd.jsonl").write_text(json.dumps(row))
+    done = call(folder, "attack", "open.yaml", "odd.jsonl", "--show", "nothing/0")
+    assert "prompt: two\nlines\\x1b[2J\\x9b2J\\u202e\n" in done.stdout
+
+
 def test_a_judge_is_not_asked(folder: Path) -> None:
     done = call(folder, "attack", "judged.yaml", "rows.jsonl")
     assert done.returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
 import logging
@@ -58,6 +59,16 @@ def follow(path: Path) -> list[Entry]:
 
 
 READERS: list[Callable[[Path], list[Entry]]] = [lambda path: read_ledger(path).entries, follow]
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize("first", [[], [SPEC]])
+def test_an_editor_s_byte_order_mark_costs_no_line(
+    tmp_path: Path, read: Callable[[Path], list[Entry]], first: list[Any]
+) -> None:
+    path = write(tmp_path / "l", *first, entry(index=1), entry(index=2))
+    path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
+    assert [one.index for one in read(path)] == [1, 2]
 
 
 def test_a_line_without_what_may_be_left_out_reads_as_what_it_meant(tmp_path: Path) -> None:

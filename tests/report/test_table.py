@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import math
 import os
@@ -423,3 +424,12 @@ def test_a_ledger_that_is_still_open_is_flushed_first(tmp_path: Path) -> None:
     runner.run_sync([Rollout(response="x")])
     table = Table(path)
     assert table.read() == 1
+
+
+def test_an_editor_s_byte_order_mark_costs_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    append(path, entry(0), entry(1))
+    path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
+    table = Table(path)
+    assert (table.read(), table.torn) == (2, [])
+    assert [table.rollout(row)["index"] for row in range(2)] == [0, 1]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from judgekit.cli.console import fail, not_kept, prints_aside, run, say
+from judgekit.cli.console import fail, not_kept, prints_aside, run, say, visible
 from judgekit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -256,11 +256,10 @@ def _print_one(hole: Hole) -> None:
     from judgekit.attack.holes import WHAT
 
     say(f"{hole.id}: {WHAT[hole.what]} ({hole.why})")
-    say(f"prompt: {hole.prompt}")
-    say(f"response: {hole.response}")
-    say(hole.explained)
+    for text in (f"prompt: {hole.prompt}", f"response: {hole.response}", hole.explained):
+        say(visible(text))
 
 
 def _short(text: str) -> str:
-    shown = json.dumps(text, ensure_ascii=False)
+    shown = visible(json.dumps(text, ensure_ascii=False))
     return shown if len(shown) <= 60 else f"{shown[:40]} … {shown[-16:]}"

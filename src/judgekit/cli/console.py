@@ -87,6 +87,11 @@ def one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
+def visible(text: str) -> str:
+    """Return a text of several lines for a terminal, its control characters written out."""
+    return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
+
+
 def run(
     main: Callable[[], Awaitable[T]], *signals: signal.Signals, ended: Callable[[], str] | None = None
 ) -> T:

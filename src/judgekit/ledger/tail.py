@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from pathlib import Path
 
@@ -55,6 +56,7 @@ class Tail:
             raise DataError(f"cannot read {path}: {error.strerror}") from None
 
     def _take(self, path: Path, number: int, line: bytes, found: list[Entry]) -> None:
+        line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         if not line.strip():
             return
         try:

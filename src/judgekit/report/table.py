@@ -6,6 +6,7 @@ bytes; the texts stay in the file, found by their offset.
 
 from __future__ import annotations
 
+import codecs
 import math
 import os
 import sys
@@ -290,8 +291,10 @@ class Table:
                 for line in opened:
                     if not (self._end or line.endswith(b"\n")):
                         break
-                    row = None if line.isspace() else self._decoded(line, path, file)
                     begin = file.offset
+                    text = line if begin else line.removeprefix(codecs.BOM_UTF8)
+                    begin += len(line) - len(text)
+                    row = None if text.isspace() else self._decoded(text, path, file)
                     file.offset += len(line)
                     file.lines += 1
                     self.read_bytes += len(line)
