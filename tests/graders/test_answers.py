@@ -46,6 +46,12 @@ from judgekit.graders.rules.numbers import final_answer
         ("7 apples, he said", 7),
         ("no number", None),
         ("", None),
+        # a list of numbers, and nothing else
+        ("-3, 4, 3", None),
+        ("-3, 4, 3 cm", None),
+        ("3 cm\n4 cm", None),
+        ("100 cm, 1 m", 1),
+        ("3 pears, 4 apples", 4),
         # signs
         ("A: -5", -5),
         ("A: −5", -5),

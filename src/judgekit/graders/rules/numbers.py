@@ -318,9 +318,16 @@ def _last(text: str) -> Final:
 
 
 def _only_numbers(text: str) -> bool:
-    """Whether a text is a list of different numbers, and nothing else."""
-    rest = NUMBER.sub("", text)
-    return not rest.strip(" \t\n\r,;|&•-") and len({value_of(found) for found in NUMBER.finditer(text)}) > 1
+    """Whether a text is a list of different numbers, with their units, and nothing else."""
+    words = re.findall(r"[^\s,;|&•-]+", NUMBER.sub("", text))
+    if not all(word.lower() in UNITS for word in words):
+        return False
+    listed = [
+        Quantity(*with_unit(text, found, value)[:2])
+        for found in NUMBER.finditer(text)
+        if (value := value_of(found)) is not None
+    ]
+    return not all(one.same(listed[-1]) for one in listed)
 
 
 def _last_match(text: str) -> re.Match[str] | None:
