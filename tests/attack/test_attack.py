@@ -82,6 +82,13 @@ def test_our_rules_pay_no_wrong_completion(grader: Any, kinds: tuple[str, ...]) 
     assert (report.reach or 0.0) <= 0.7  # one of two calls is a part of the answer
 
 
+def test_an_argument_that_is_null_may_be_left_out() -> None:
+    calls = [{"name": "find", "arguments": {"after": None, "name": "x"}}]
+    rows, _ = rows_of([Rollout(prompt="Find x.", response="", ground_truth=calls)])
+    report = attacked(GradingRunner({"correct": ToolCallMatch()}), rows)
+    assert (report.rows, report.right, report.holes) == (1, 1.0, [])
+
+
 def test_math_pays_no_wrong_completion() -> None:
     pytest.importorskip("math_verify")
     runner = configured("correct", correct={"use": "math"})

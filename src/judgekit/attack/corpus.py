@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from judgekit.attack.targets import Row, options_of
 from judgekit.attack.wrong import bare_value, is_zero, named_value, wrong_values
 from judgekit.graders.rules.notation import whole_quantity
+from judgekit.graders.rules.stored import without_nulls
 
 
 class Completion(NamedTuple):
@@ -237,7 +238,7 @@ def _calls(row: Row) -> Iterator[Completion]:
         "many guesses": [{**first, "arguments": {**changed, **{k: f"{v}" for k, v in arguments.items()}}} for _ in range(3)],
     }  # fmt: skip
     for name, calls in others.items():
-        if calls != wanted:
+        if without_nulls(calls) != without_nulls(wanted):  # stored rows fill up what is left out
             yield _made("calls", name, "\n".join(map(_call, calls)))
     texts: dict[str, str] = {
         "only thought": f"<think>\n{written}\n</think>\nDone.",
