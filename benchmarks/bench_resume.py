@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import finish, machine
+from common import finish, machine, reported
 from resume_cases import KILLED_GROUPS, Case, Outcome, compared, tried
 
 INTERRUPTED, KILLED = 1_800, 200
@@ -93,4 +93,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    reported(main)

@@ -124,6 +124,10 @@ def finish(figures: dict[str, Any], goals: Mapping[str, tuple[str, float]] | Non
 
 def reported(main: Callable[[], None]) -> None:
     """Run a benchmark's *main*. Whatever ends it, its last line is a JSON object, and a failure exits with 1."""
+    script = sys.modules["__main__"]
+    if {"-h", "--help"} & set(sys.argv[1:]) and not hasattr(script, "argparse"):  # it has no options
+        print(script.__doc__)
+        return
     try:
         main()
     except Finished:
