@@ -130,8 +130,8 @@ READERS: dict[str, dict[str, Callable[..., Any]]] = {
         "choices": lambda text: committed.claims(text, choice=True),
         "commitment": _commitment,
         "joined": lambda text: _commitment(text, joined=True),
-        "settle": asserted.settle,
-        "unsettled": lambda before, said, after: asserted.unsettled(
+        "asserted": asserted.asserted,
+        "doubt": lambda before, said, after: asserted.doubt(
             before + said + after, len(before), len(before) + len(said)
         ),
         "sentence": asserted.sentence,

@@ -66,14 +66,14 @@ async def test_an_error_that_passes_downgrades_nothing(path: str) -> None:
 
 
 @pytest.mark.parametrize("body", ['{"error": {"message": "busy"}}', '{"choices": [null]}', '{"choices": []}'])
-async def test_an_error_that_comes_as_a_success_settles_nothing(body: str) -> None:
+async def test_an_error_that_comes_as_a_success_negotiates_nothing(body: str) -> None:
     """Brokers of providers answer HTTP 200 before they know whether there will be an answer."""
     async with FakeServer("provider") as server:
         judge = OpenAIJudge(server.url)
         await judge.start()
         server.once["/v1/chat/completions"] = [says(body)]
         await judge.check_request(ask())  # it is not known yet
-        assert not judge._known_server.settled
+        assert not judge._known_server.negotiated
         assert (await judge.complete(ask())).choice_probs is not None
         await judge.close()
 

@@ -109,7 +109,7 @@ class Ledger:
         self._bytes = bytearray()
         """What the thread has taken, and the disk has not; touched by the thread alone, as the next."""
         self._taken = self._taken_size = 0
-        """Lines that the thread has taken and not settled, and their bytes."""
+        """Lines that the thread has taken and not yet counted as done, and their bytes."""
         self._failing = False
         self._refused = 0
         """Lines that were dropped since the disk took the last ones."""
@@ -263,7 +263,7 @@ class Ledger:
                     self._let_go()
                 self._wait_for_the_disk(error)
             else:
-                self._settle()
+                self._count_as_done()
                 time.sleep(_PAUSE_S)
 
     def _drain(self) -> None:
@@ -301,7 +301,7 @@ class Ledger:
             if not self._bytes.startswith(specs):  # else the last one that was opened took nothing
                 self._bytes[:0] = specs
 
-    def _settle(self) -> None:
+    def _count_as_done(self) -> None:
         """Count what was taken as done: it is in the file, or dropped."""
         with self._lock:
             self._done += self._taken
@@ -341,7 +341,7 @@ class Ledger:
         self._bytes.clear()
         self.dropped += self._taken
         logger.error("the ledger %s: %d lines are lost, %d in all", self.file, self._taken, self.dropped)
-        self._settle()
+        self._count_as_done()
 
     def _opened(self) -> int:
         self.file.parent.mkdir(parents=True, exist_ok=True)

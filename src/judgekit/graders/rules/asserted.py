@@ -123,13 +123,13 @@ class Asserted(NamedTuple):
     why: str = ""
 
 
-def settle(text: str, verb: str = "", *, corrections: int = 0) -> Asserted:
+def asserted(text: str, verb: str = "", *, corrections: int = 0) -> Asserted:
     """Return what a sentence's end asserts: itself, what it puts in the place of a denied answer, or nothing."""
     denied = _DENIED.match(text)
     if denied or (verb and _NOT_VERB.search(verb)):
         rest = text[denied.end() :] if denied else text
         if (instead := _INSTEAD.search(rest)) is not None and corrections < _CORRECTIONS:
-            return settle(rest[instead.end() :], corrections=corrections + 1)
+            return asserted(rest[instead.end() :], corrections=corrections + 1)
         return Asserted(None, "the answer is denied")
     if (
         _HEDGED.match(text)
@@ -144,7 +144,7 @@ def settle(text: str, verb: str = "", *, corrections: int = 0) -> Asserted:
         if (at := corrected(text[back.end() :][:AROUND])) is not None:
             if corrections == _CORRECTIONS:
                 return Asserted(None, "the answer is taken back")
-            return settle(text[back.end() + at :], corrections=corrections + 1)
+            return asserted(text[back.end() + at :], corrections=corrections + 1)
         if takes_back(text[back.end() :], text):
             return Asserted(None, "the answer is taken back")
     return Asserted(text)
@@ -166,7 +166,7 @@ _NAMED = re.compile(r"(?<![\w\\])[A-Za-z]\w{0,9}\s*=\s*\$?$")
 """The name that an equation gives to a value: "x =" in "not x = 5"."""
 
 
-def unsettled(text: str, start: int, end: int) -> str | None:
+def doubt(text: str, start: int, end: int) -> str | None:
     """Return why what stands at *start* to *end* of a text without markers is no answer; None if it is one."""
     before = text[max(0, start - AROUND) : start]
     clause = re.split(r"(?:[.!?](?=\s)|[\n。！？;])", before)[-1]

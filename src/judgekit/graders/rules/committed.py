@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeVar
 
-from judgekit.graders.rules.asserted import AROUND, corrected, sentence, settle, takes_back, under
+from judgekit.graders.rules.asserted import AROUND, asserted, corrected, sentence, takes_back, under
 from judgekit.graders.rules.thoughts import remembered
 
 Kind = Literal["boxed", "hash", "tag", "words"]
@@ -167,17 +167,17 @@ def _add(found: list[Claim], claim: Claim) -> None:
 def _said_before(sentence_: Claim, box: int) -> str:
     """Return a sentence's verb, with what it says between the verb and a box."""
     between = sentence_.text[: max(0, box - (sentence_.end - len(sentence_.text)))]
-    settled = settle(between)
-    if settled.text is None:
-        return "is not" if settled.why == "the answer is denied" else "might be"
-    return "" if settled.text != between else sentence_.verb
+    said = asserted(between)
+    if said.text is None:
+        return "is not" if said.why == "the answer is denied" else "might be"
+    return "" if said.text != between else sentence_.verb
 
 
 def _says_nothing(claim: Claim) -> bool:
     """Whether a sentence after a box only mentions the answer: "the answer is as above"."""
     if re.search(r"\d|[$\\=√π]|[\"'(]?\b[A-Z]\b", claim.text):
         return False
-    return settle(claim.text, claim.verb).text is not None and not re.search(
+    return asserted(claim.text, claim.verb).text is not None and not re.search(
         r"\b(?:wrong|incorrect|false|mistaken?|none|not)\b", claim.text, re.IGNORECASE
     )
 
@@ -201,9 +201,9 @@ def commitment(
     claim = found[-1]
     if claim.kind == "boxed" and not claim.complete:
         return Commitment(None, "the last box does not end", claim)
-    settled = settle(claim.text, claim.verb)
-    if settled.text is None:
-        return Commitment(None, settled.why, claim)
+    said = asserted(claim.text, claim.verb)
+    if said.text is None:
+        return Commitment(None, said.why, claim)
     if (why := under(text[max(0, claim.start - AROUND) : claim.start])) and claim.kind == "words":
         return Commitment(None, why, claim)
     after = text[claim.end : claim.end + AROUND]
@@ -211,17 +211,17 @@ def commitment(
         start = claim.end + at
         claim = Claim("words", text[start:].partition("\n")[0], start, start)
         claim = claim._replace(end=start + len(claim.text))
-        return Commitment(*settle(claim.text), claim)
-    if takes_back(after, settled.text):
+        return Commitment(*asserted(claim.text), claim)
+    if takes_back(after, said.text):
         return Commitment(None, "the answer is taken back", claim)
     if joined and claim.kind == "boxed":
-        return Commitment(settled.text, "", claim)
-    value = read(settled.text)
+        return Commitment(said.text, "", claim)
+    value = read(said.text)
     for at in range(len(found) - 2, -1, -1):
         before = found[at]
         if before.kind != claim.kind or not aside(text, before, found[at + 1]):
             break
-        if settle(before.text, before.verb).text is None:
+        if asserted(before.text, before.verb).text is None:
             continue
         other = read(before.text)
         same = (
@@ -231,7 +231,7 @@ def commitment(
         )
         if not same:
             return Commitment(None, "several different answers stand side by side", claim)
-    return Commitment(settled.text, "", claim)
+    return Commitment(said.text, "", claim)
 
 
 def aside(text: str, before: Claim, after: Claim) -> bool:

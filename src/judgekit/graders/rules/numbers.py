@@ -24,7 +24,7 @@ from itertools import islice
 from numbers import Rational
 from typing import Any, Literal, NamedTuple
 
-from judgekit.graders.rules.asserted import sentence, unsettled
+from judgekit.graders.rules.asserted import doubt, sentence
 from judgekit.graders.rules.committed import Claim, claims, commitment
 from judgekit.graders.rules.notation import (
     MAX_DIGITS,
@@ -305,7 +305,7 @@ def _last(text: str) -> Final:
             r"[=:(,]\s*$|\b(?:is|equals|of|be)\s*$", text[max(start, last.start() - 20) : last.start()]
         ):
             return Final(None, "the number is a part of an expression")
-    if why := unsettled(text, last.start(), last.end()):
+    if why := doubt(text, last.start(), last.end()):
         return Final(None, why)
     before = text[max(start, last.start() - 60) : last.start()]
     after = text[last.end() : last.end() + 60]

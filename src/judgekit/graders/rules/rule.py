@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from judgekit.errors import ConfigError, MissingExtra, closest
-from judgekit.graders.rules.asserted import sentence, settle
+from judgekit.graders.rules.asserted import asserted, sentence
 from judgekit.graders.rules.committed import Commitment, claims, commitment
 from judgekit.graders.rules.stored import as_python
 from judgekit.graders.rules.thoughts import after_think
@@ -107,7 +107,7 @@ def _committed(text: str) -> str | None:
     """Return what a response commits to; None if that is nothing, or several things."""
     marked = commitment(text, lambda part: " ".join(undecorated(part).split()).rstrip("."))
     if marked is None:
-        marked = None if "\n" in text else Commitment(*settle(undecorated(text)))
+        marked = None if "\n" in text else Commitment(*asserted(undecorated(text)))
     if marked is None or marked.text is None:
         return None
     below = [line.split() for line in text[marked.claim.end if marked.claim else len(text) :].split("\n")]

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from judgekit.errors import ConfigError
-from judgekit.graders.rules.asserted import settle, unsettled
+from judgekit.graders.rules.asserted import asserted, doubt
 from judgekit.graders.rules.committed import claims, commitment
 from judgekit.graders.rules.rule import Rule, truths
 from judgekit.graders.rules.stored import as_python
@@ -273,8 +273,8 @@ def choose(response: str, options: Options) -> Choice:
     forms = _forms(tuple(sorted(options.names)))
     if (marked := _marked(text, options, forms)) is not None:
         return marked
-    if len(text) < 500 and (settled := settle(text)).text not in (None, text):
-        letter = _named(_line(str(settled.text)), options, forms)
+    if len(text) < 500 and (held := asserted(text)).text not in (None, text):
+        letter = _named(_line(str(held.text)), options, forms)
         return Choice(letter) if letter else NO_CHOICE
     if (letter := _first(text, options, forms)) is not None:
         return Choice(letter, "what it begins with")
@@ -571,7 +571,7 @@ def _said(text: str, options: Options, forms: _Forms) -> Choice | None:
             continue
         if name.islower() and not _NAMING.search(m[0]):
             continue
-        if unsettled(text, m.start(), m.end()) or forms.wrong.match(text, m.end()):
+        if doubt(text, m.start(), m.end()) or forms.wrong.match(text, m.end()):
             continue
         if re.search(
             rf"(?:\b(?:not|never)|n['’]t|{_OTHERS})\s+(?:\w+\s+)?$",
@@ -600,7 +600,7 @@ def _rejected(text: str, m: re.Match[str], forms: _Forms) -> bool:
     """Whether a text says of a letter that it is wrong, or compares another with it."""
     if forms.wrong.match(text, m.end()) or _AGAINST.match(text, m.end()):
         return True
-    if unsettled(text, m.start(), m.end()):
+    if doubt(text, m.start(), m.end()):
         return True
     before = text[max(0, m.start() - 30) : m.start()]
     if re.search(rf"{_OTHERS}\s+(?:\w+\s+)?{_CHOSE}\s+[(\[\"]?$", before, re.IGNORECASE):

@@ -25,7 +25,7 @@ from judgekit.graders.rules.answers.mathtext import (
     whole_answer,
     wordy,
 )
-from judgekit.graders.rules.asserted import sentence, unsettled
+from judgekit.graders.rules.asserted import doubt, sentence
 from judgekit.graders.rules.committed import Claim, aside, claims, commitment, last_boxed
 from judgekit.graders.rules.notation import number_in_words, shown, whole_quantity
 from judgekit.graders.rules.numbers import final_quantity, marked_quantity
@@ -243,7 +243,7 @@ class MathEquivalence(Rule):
         last = spans[-1]
         if "expr" in self.extract and _named_until(text, last):
             return self._number_in(text[last.end() :])
-        if why := unsettled(text, last.start(), last.end()):
+        if why := doubt(text, last.start(), last.end()):
             return _Answer("", why=why)
         if len(spans) > 1 and re.fullmatch(
             r"\s*,?\s*(?:or|and/or|/)\s*", text[spans[-2].end() : last.start()]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from judgekit.errors import ConfigError
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.asserted import unsettled
+from judgekit.graders.rules.asserted import doubt
 from judgekit.graders.rules.rule import (
     Compared,
     Part,
@@ -121,7 +121,7 @@ _MOST_OCCURRENCES = 50
 def _denied(answer: str, pattern: str) -> bool:
     """Whether there is no occurrence but denied and only possible ones: "it is not 42"."""
     found = islice(re.finditer(pattern, answer), _MOST_OCCURRENCES)
-    return all(unsettled(answer, m.start(), m.end()) for m in found)
+    return all(doubt(answer, m.start(), m.end()) for m in found)
 
 
 _PLAIN: dict[str, Callable[[str, str], bool]] = {

@@ -209,7 +209,7 @@ class OpenAIJudge:
             check_beginnings(request.choices)
         if not abilities.version:  # vLLM takes them all
             try:
-                await self._known_server.settle_fields(request, abilities)
+                await self._known_server.negotiate_fields(request, abilities)
             except JudgeRejected as error:
                 if not about_prompt(error) and error.status != 404:
                     raise

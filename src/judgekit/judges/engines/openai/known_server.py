@@ -29,7 +29,7 @@ from judgekit.judges.engines.openai.probe import (
     token_ids,
 )
 from judgekit.judges.engines.openai.request_bodies import RequestBodies, all_but_the_prompt
-from judgekit.judges.engines.openai.request_fields import NO_LOGPROBS, SAY, Terms, settle
+from judgekit.judges.engines.openai.request_fields import NO_LOGPROBS, SAY, Terms, negotiate
 from judgekit.judges.engines.openai.server_sleep import ServerSleep
 from judgekit.judges.health import READY_S
 from judgekit.judges.prompts.images import IMAGE_TAGS, Images, checked
@@ -76,7 +76,7 @@ class KnownServer:
         self.encoder: PromptEncoder | None = None
         self.terms = terms
         """What is known of the fields that it takes."""
-        self.settled: set[Any] = set()
+        self.negotiated: set[Any] = set()
         """Kinds of requests whose fields it takes."""
         self.heard_at = 0.0
         """Monotonic time of its last answer."""
@@ -148,7 +148,7 @@ class KnownServer:
             strings = (*found.control_strings, *IMAGE_TAGS)
             found = msgspec.structs.replace(found, control_strings=strings)
         self.abilities, self._entry, self.encoder, self.stale = found, entry, encoder, False
-        self.terms, self.settled = self._given_terms, set()
+        self.terms, self.negotiated = self._given_terms, set()
         self._labels = {}  # not cleared: a request that is being made has the old ones
         if found != before:
             if before is not None:
@@ -198,16 +198,16 @@ class KnownServer:
 
     # ---- which fields it takes
 
-    async def settle_fields(self, request: JudgeRequest, abilities: Abilities) -> bool:
+    async def negotiate_fields(self, request: JudgeRequest, abilities: Abilities) -> bool:
         """Find out which fields of such requests the server takes; whether it now is known to take others. Raises ConfigError."""
         kind = all_but_the_prompt(request)
-        if kind in self.settled or abilities.by_ids:
+        if kind in self.negotiated or abilities.by_ids:
             return False
         before = self.terms
         first_token = await self.first_token(request, abilities)
         fields = first_token.fields(by_ids=False) if first_token is not None else {}
         body = {**self._bodies.fields(request, abilities, self.encoder), **fields, "messages": SAY}
-        terms, answer = await settle(partial(self.server.post, "/chat/completions"), body, before, self)
+        terms, answer = await negotiate(partial(self.server.post, "/chat/completions"), body, before, self)
         if answer is not None and first_token is not None:
             choices = choices_of(answer, self)
             if not choices:
@@ -215,7 +215,7 @@ class KnownServer:
             if first_logprobs(choices[0]) is None:
                 raise ConfigError(NO_LOGPROBS.format(self, "it drops the field"))
         if abilities is self.abilities:
-            self.settled.add(kind)
+            self.negotiated.add(kind)
             self.terms = terms
         return terms != before
 

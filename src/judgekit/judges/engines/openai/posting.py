@@ -131,7 +131,7 @@ class Posting:
     async def _refused(
         self, request: JudgeRequest, prompt: Prompt, abilities: Abilities, error: JudgeRejected
     ) -> JudgeReply | Exception:
-        """Say what a refusal is about: cut a prompt that is too long, and settle the fields that the server takes."""
+        """Say what a refusal is about: cut a prompt that is too long, and negotiate the fields that the server takes."""
         if (
             isinstance(prompt, list)
             and prompt
@@ -143,7 +143,7 @@ class Posting:
             self._known.stale = True  # the server may have another model now
         if about_prompt(error) and not abilities.version:
             try:
-                if await self._known.settle_fields(request, abilities):
+                if await self._known.negotiate_fields(request, abilities):
                     (reply,) = await self.post([(request, prompt)], abilities)
                     return reply
             except JudgekitError as second:

@@ -1,7 +1,7 @@
 """Which fields of a request a server takes, and under which names.
 
 A server's refusal says it: at the judge's start, or at the first refusal in a run. Only a request without a rollout's text
-settles it, so that no refusal which quotes a prompt is taken for one of a field.
+negotiates them, so that no refusal which quotes a prompt is taken for one of a field.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def given_terms(limit: LimitField | None, omit: Collection[str], without: frozen
     )
 
 
-async def settle(
+async def negotiate(
     ask: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]],
     body: Mapping[str, Any],
     terms: Terms,

@@ -39,7 +39,7 @@ class JudgeActor:
         """Distinguishes this process from the one before a restart, whose requests are lost."""
         module, _, name = config["factory"].partition(":")
         self._engine: Any = getattr(importlib.import_module(module), name)(**config["options"])
-        self._settled = False
+        self._lives_here = False
         self._frozen = False
         self._boxes: dict[str, _Mailbox] = {}
         self._draining = False
@@ -47,7 +47,7 @@ class JudgeActor:
 
     async def start(self) -> str:
         """Load the model; returns the identity of its weights."""
-        self._settle()
+        self._live_here()
         if start := getattr(self._engine, "start", None):
             await start()
         if not self._frozen:
@@ -57,7 +57,7 @@ class JudgeActor:
 
     async def ready(self) -> bool:
         """Whether the engine would answer now; if it does not run, begin to load it."""
-        self._settle()
+        self._live_here()
         ready = getattr(self._engine, "ready", None)
         return not self._draining and (ready is None or bool(await ready()))
 
@@ -88,7 +88,7 @@ class JudgeActor:
         """Accept a batch of requests, whose answers `collect` returns."""
         box = self._boxes.setdefault(caller, _Mailbox())
         box.seen = time.monotonic()
-        self._settle()
+        self._live_here()
         loop = asyncio.get_running_loop()
         for number, request in unpack_requests(data):
             task = loop.create_task(self._judge(box, number, request))
@@ -130,11 +130,11 @@ class JudgeActor:
 
     async def sleep(self) -> None:
         """Let the engine give its GPU's memory back until `wake_up`."""
-        self._settle()
+        self._live_here()
         await self._engine.sleep()
 
     async def wake_up(self) -> None:
-        self._settle()
+        self._live_here()
         await self._engine.wake_up()
 
     async def shutdown(self) -> None:
@@ -143,13 +143,13 @@ class JudgeActor:
         if close := getattr(self._engine, "close", None):
             await close()
 
-    def _settle(self) -> None:
+    def _live_here(self) -> None:
         """Bind the engine to this actor's loop, on the first call.
 
         After a restart the first call need not be `start`.
         """
-        if not self._settled:
-            self._settled = True
+        if not self._lives_here:
+            self._lives_here = True
             if hasattr(self._engine, "live_here"):
                 self._engine.live_here()
 
