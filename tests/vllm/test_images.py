@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from tiny_models import make_model, make_seeing_model, make_tokenizer
+from tiny_models import make_model, make_seeing_model
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.config import load_runner
@@ -29,7 +29,6 @@ from judgekit.judges import (
     start_ray_judge,
 )
 from judgekit.judges.engines.vllm.open_images import open_images
-from judgekit.judges.prompts.tokens import PromptEncoder
 
 
 def url(colour: str = "red", size: tuple[int, int] = (40, 20), mode: str = "RGB") -> str:
@@ -192,26 +191,6 @@ async def test_who_does_not_see_is_told_at_the_start(tmp_path: Path, model: Path
     async with VLLMJudge(make_model(tmp_path / "blind"), max_model_len=512, images="data") as judge:
         with pytest.raises(ConfigError, match="no place for an image"):
             await judge.check_request(ask())
-
-
-@pytest.mark.parametrize(
-    ("after", "same"),
-    [
-        ([1, 2, 7, 7, 7, 3], True),
-        ([1, 2, 7, 3], True),
-        ([1, 2, 5, 7, 7, 5, 3], True),  # a line end around it
-        ([1, 2, 7, 9, 3], False),  # a turn between
-        ([1, 7, 2, 3], False),
-        ([2, 7, 7, 3], False),
-        ([1, 2, 7, 7, 3, 4], False),
-        ([1, 2], False),
-    ],
-)
-def test_prompts_that_an_engine_made_anew(after: list[int], same: bool) -> None:
-    encoder = PromptEncoder(make_tokenizer("seeing"), context_tokens=512)
-    encoder._control = frozenset((7, 9))
-    encoder.__dict__["_structure"] = frozenset((9,))
-    assert encoder.only_images_added([1, 2, 7, 3], after) is same
 
 
 async def test_images_that_cannot_be_opened() -> None:

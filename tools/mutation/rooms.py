@@ -68,7 +68,7 @@ ROOMS = (
     _of("reward", "tests/reward", "tests/run/test_dropping.py", "tests/run/test_group_conditions.py"),
     _of("ledger", "tests/ledger", "tests/execution/test_fork.py", "tests/evidence/test_audit.py"),
     _of("trainers"),
-    _of("graders", but=(_JUDGED, _PROGRAMS)),
+    _of("graders", "tests/graders", "tests/evidence/test_trust.py", but=(_JUDGED, _PROGRAMS)),
     Room("programs", (f"judgekit/{_PROGRAMS}",), ("tests/graders",)),
     Room(
         "judges",
