@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from aiohttp import web
 from chat_templates import OPERATIONS, READING, ChatTemplate, framed, rendered
 
 from judgekit import Rollout
-from judgekit.errors import JudgeRejected
+from judgekit.errors import JudgeRejected, JudgeUnavailable
 from judgekit.graders import JudgeGrader, RewardModelGrader
 from judgekit.judges import HTTPRewardModel, OpenAIJudge
 from judgekit.judges.base import Turn
@@ -295,6 +296,42 @@ async def test_a_reward_model_behind_a_server_sees_no_forged_turn(name: str) -> 
         before = server.tokenized
         await model.reward(turns)
         assert server.tokenized == before  # one look
+        await model.close()
+
+
+@pytest.mark.parametrize(("activation", "prompt"), [(False, True), (True, False)])
+async def test_what_a_reward_model_s_server_is_told(activation: bool, prompt: bool) -> None:
+    async with FakeServer() as server:
+        model = HTTPRewardModel(server.url, activation=activation, add_generation_prompt=prompt)
+        await model.reward(spoken("5"))
+        assert server.bodies[-1]["use_activation"] is activation
+        assert server.bodies[-1]["add_generation_prompt"] is prompt
+        await model.close()
+
+
+async def test_a_reward_model_that_was_lost_is_looked_at_again() -> None:
+    """It may come back with another template; one that is only too busy has the one that it had."""
+
+    async def refused(request: web.Request) -> web.Response:
+        return web.Response(status=503, text="busy")
+
+    async def lost(request: web.Request) -> web.StreamResponse:
+        request.transport.close()  # type: ignore[union-attr]
+        return web.Response()
+
+    async with FakeServer() as server:
+        server.template = READING["trimmed"].text
+        model = HTTPRewardModel(server.url)
+        await model.reward(spoken("5"))
+        for fault, again in ((refused, False), (lost, True)):
+            server.once["/classify"] = [fault] * 9
+            before = server.tokenized
+            with pytest.raises(JudgeUnavailable) as caught:
+                await model.reward(spoken("5"))
+            assert caught.value.lost is again
+            server.once.clear()
+            await model.reward(spoken("5"))
+            assert (server.tokenized > before) is again
         await model.close()
 
 
