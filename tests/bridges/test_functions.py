@@ -87,6 +87,17 @@ def test_openrlhf_is_told_what_it_cannot_do(reward: Path) -> None:
         openrlhf.reward_func(["cut #### 4"], ["a prompt that was cut"], ["4"])
     with pytest.raises(DataError, match="one sample"):
         openrlhf.reward_func(["q", "q"], ["q", "q"], ["4", "4"])
+    with pytest.raises(DataError, match="one sample a call, not 2"):
+        openrlhf.reward_func(["q", "q"], ["q"], ["4"])
+
+
+def test_openrlhf_s_conversation_counts_the_policy_s_tokens() -> None:
+    tokenizer = SimpleNamespace(decode=lambda ids, **_: "".join(map(chr, ids)))
+    told = {"observation_tokens": [*b"q:ab>cd<."], "action_ranges": [(2, 4), (5, 7)]}
+    made = openrlhf._conversation(told, "q:", "4", tokenizer)
+    assert (made.response_tokens, made.ground_truth, made.prompt) == (4, "4", "q:")
+    assert [turn["content"] for turn in made.messages] == ["q:", "ab", ">", "cd"]
+    assert openrlhf._conversation({**told, "action_ranges": []}, "q:", "4", tokenizer).response_tokens is None
 
 
 def sample(index: int, response: str, **fields: Any) -> SimpleNamespace:
@@ -142,6 +153,18 @@ async def test_slime_s_advantages_are_exact_with_normalise(lost: int, reward: Pa
     exact = [(one - mean) / (deviation + 1e-6) for one in valid]
     assert found == pytest.approx([0.0] * lost + exact, abs=1e-12)
     assert trained(samples, "ppo") == (paid, paid)
+    assert trained(samples, "gspo") == trained(samples, "cispo") == (raw, found)
+    assert trained(samples, "reinforce_plus_plus_baseline")[1] == pytest.approx(
+        [0.0] * lost + ([one - mean for one in valid] if len(valid) > 1 else [0.0] * len(valid)), abs=1e-12
+    )
+
+
+def test_slime_says_how_a_response_ended() -> None:
+    for status, reason in (("completed", "stop"), ("truncated", "length"), ("aborted", None)):
+        one = sample(0, "4")
+        one.status.value = status
+        made = slime._rollout(SimpleNamespace(), [one])
+        assert (made.finish_reason, made.response_tokens, made.ground_truth) == (reason, 1, "4")
 
 
 NORMALISE = "judgekit.bridges.slime.normalise"
