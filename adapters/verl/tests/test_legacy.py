@@ -152,6 +152,14 @@ def test_a_reward_function_object_moves_over(tokenizer: Any) -> None:
     assert details[2] == {"group": 2, "place": 1, "truth": "5"}
 
 
+def test_a_reward_function_object_sees_the_row(tokenizer: Any) -> None:
+    made = JudgeKitLegacyRewardManager(tokenizer, 0, Theirs())
+    samples = made._samples(batch(tokenizer, ["x", "yy"], uids=["a", "a"], truths=["5", "6"]))
+    told = [(one.extra["ground_truth"], one.extra["data_source"], one.extra["uid"]) for one in samples]
+    assert told == [("5", samples[0].rollout.data_source, "a"), ("6", samples[1].rollout.data_source, "a")]
+    assert all(source for _, source, _ in told)
+
+
 @pytest.mark.parametrize(
     ("fault", "says"),
     [

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from judgekit import ConfigError
-from judgekit_verl.settings import HOOK_LINE, settings
+from judgekit_verl.settings import HOOK_LINE, check_asked, settings
 
 RULE = "graders: {correct: final_answer}\n"
 
@@ -85,6 +87,25 @@ def test_what_needs_groups_says_which_line_to_add() -> None:
     assert HOOK_LINE in str(error.value)
     with pytest.raises(ConfigError, match="agent_loop_manager_class"):
         settings({"judgekit_runner": "graders_for_tests:down"}, hook=False)
+
+
+@pytest.mark.parametrize("path", [None, "pkg://judgekit_verl"])
+@pytest.mark.parametrize("enable", [True, False])
+def test_a_reward_model_that_verl_would_ask_itself_is_refused(enable: bool, path: str | None) -> None:
+    function = SimpleNamespace(path=path)
+    model = SimpleNamespace(enable=enable)
+    config = SimpleNamespace(reward=SimpleNamespace(reward_model=model, custom_reward_function=function))
+    refused = enable and path is None
+    with pytest.raises(ConfigError, match="as a classifier") if refused else contextlib.nullcontext():
+        check_asked(config)
+
+
+def test_a_failure_rate_needs_the_hook(tmp_path: Path) -> None:
+    given = write(tmp_path, RULE + "runner: {missing_reward: 0.0, max_failure_rate: 0.2}")
+    settings(given, hook=True)
+    with pytest.raises(ConfigError, match="max_failure_rate needs the hook") as error:
+        settings(given, hook=False)
+    assert HOOK_LINE in str(error.value)
 
 
 def test_the_failure_rate_is_counted_over_all_workers() -> None:

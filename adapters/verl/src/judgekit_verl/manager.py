@@ -113,10 +113,7 @@ class JudgeKitRewardManager(RewardManagerBase):  # type: ignore[misc]
     ) -> None:
         verl_version()
         check_asked(config)
-        try:
-            super().__init__(config, tokenizer, compute_score)
-        except TypeError:  # 0.7.0
-            super().__init__(config, tokenizer)
+        super().__init__(config, tokenizer, compute_score)
         self.hook = has_hook(config)
         self._limit = config.get("actor_rollout_ref", {}).get("rollout", {}).get("response_length")
         self._given = reward_function(compute_score)
