@@ -402,3 +402,25 @@ def test_a_script_without_its_guard_is_told_so(tmp_path: Path, random_model: Pat
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
     assert done.returncode != 0
     assert "guard its main part with: if __name__ == '__main__':" in done.stderr
+
+
+def test_ranks_of_adapters_are_vllm_s(tmp_path: Path) -> None:
+    """The smallest that vLLM takes and the adapter fits."""
+    from typing import get_args
+
+    from vllm.config.lora import MaxLoRARanks
+
+    taken = get_args(MaxLoRARanks)
+    for rank in (1, 8, 9, 64, 65, 256, 257, 512):
+        (tmp_path / "adapter_config.json").write_text(f'{{"r": {rank}}}')
+        most = vllm._rank_of(str(tmp_path))["max_lora_rank"]
+        assert most == min(one for one in taken if one >= max(rank, 8))
+    (tmp_path / "adapter_config.json").write_text('{"r": 513}')
+    with pytest.raises(ConfigError, match="has the rank 513, and vLLM takes up to 512"):
+        vllm._rank_of(str(tmp_path))
+
+
+def test_a_vllm_that_cannot_be_imported_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vllm.v1.engine.async_llm", None)
+    with pytest.raises(ConfigError, match="vLLM cannot be imported .*: install judgekit-rl"):
+        vllm_engine._import_vllm()

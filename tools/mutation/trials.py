@@ -33,10 +33,17 @@ MEMORY = 8 << 30
 """Bytes of address space of the tests of one mutant."""
 BUDGET_S = 20.0
 """Of tests, measured without a mutation, that one mutant is worth."""
-IN_OTHER_PROCESSES = {
+FAR_BUDGET_S = 90.0
+"""The same where each of them starts a trainer."""
+_VERL = ("adapters/verl/tests/test_groups.py", "adapters/verl/tests/test_other_trainers.py")
+IN_OTHER_PROCESSES: dict[str, str | tuple[str, ...]] = {
     "judgekit/execution/pool_worker.py": "tests/execution/test_pool",
     "judgekit/graders/rules/programs/code_harness.py": "tests/graders/test_code",
     "judgekit/graders/rules/programs/patch_harness.py": "tests/graders/test_patch",
+    "judgekit/judges/engines/ray/actor.py": "tests/vllm/test_ray.py",
+    "judgekit_verl/curves.py": _VERL,
+    "judgekit_verl/manager.py": _VERL,
+    "judgekit_verl/sessions.py": _VERL,
 }
 """Modules that run in other processes, where coverage does not see them, and the tests that use them."""
 
@@ -162,15 +169,16 @@ def tests_for(mutant: Mutant, known: Map, body: range, in_function: bool) -> lis
     """The tests that execute the mutant's statement, which has the lines *body*: the fastest first, within the budget."""
     module, seconds = known.lines.get(mutant.module, {}), known.seconds
     names = {name for line in body for name in module.get(line, ())}
-    if mutant.module in IN_OTHER_PROCESSES:
-        names = {name for name in seconds if name.startswith(IN_OTHER_PROCESSES[mutant.module])}
+    budget = BUDGET_S if names else FAR_BUDGET_S
+    if far := IN_OTHER_PROCESSES.get(mutant.module):
+        names |= {name for name in seconds if name.startswith(far)}
     elif not names and not in_function:  # what runs at import, before any test
         names = {name for contexts in module.values() for name in contexts}
     chosen: list[str] = []
     total = 0.0
     for name in sorted(names & set(seconds), key=lambda n: (seconds[n], n)):
         total += seconds[name]
-        if chosen and total > BUDGET_S:
+        if chosen and total > budget:
             break
         chosen.append(name)
     return chosen
