@@ -41,6 +41,8 @@ IN_OTHER_PROCESSES: dict[str, str | tuple[str, ...]] = {
     "judgekit/graders/rules/programs/code_harness.py": "tests/graders/test_code",
     "judgekit/graders/rules/programs/patch_harness.py": "tests/graders/test_patch",
     "judgekit/judges/engines/ray/actor.py": "tests/vllm/test_ray.py",
+    "judgekit_skyrl/main_train.py": "adapters/skyrl/tests/test_main_train.py",
+    "judgekit_skyrl/service.py": "adapters/skyrl/tests/test_service.py",
     "judgekit_verl/curves.py": _VERL,
     "judgekit_verl/manager.py": _VERL,
     "judgekit_verl/sessions.py": _VERL,

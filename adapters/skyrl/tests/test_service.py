@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,8 @@ import ray
 
 from judgekit import JudgeUnavailable
 from judgekit.judges.engines.ray.judge import start_ray_judge
-from judgekit_skyrl.service import NAME, start_reward_service
+from judgekit.testing import ScriptedJudge
+from judgekit_skyrl.service import NAME, RewardInferenceService, start_reward_service
 
 MESSAGES = [{"role": "system", "content": "You grade."}, {"role": "user", "content": "2+2=4"}]
 
@@ -46,6 +48,19 @@ def test_an_environment_finds_it_by_name_and_reads_the_reply(service: Any) -> No
         "### Final Score: 0",
     ]
     assert ray.get(found.health_check.remote()) is True
+
+
+def test_what_the_judge_is_asked() -> None:
+    made = object.__new__(RewardInferenceService)
+    made._judge = judge = ScriptedJudge("Fine.")
+    assert asyncio.run(made.score(MESSAGES, temperature=0.7, max_tokens=16)) == "Fine."
+    assert asyncio.run(made.score_batch([MESSAGES[1:]])) == ["Fine."]
+    asked, batched = judge.requests
+    assert (asked.sampling.temperature, asked.max_tokens) == (0.7, 16)
+    assert (batched.sampling.temperature, batched.max_tokens) == (0.0, 512)
+    assert [(turn.role, turn.text) for turn in asked.turns] == [("system", "You grade."), ("user", "2+2=4")]
+    assert [turn.role for turn in batched.turns] == ["user"]
+    assert not any(piece.trusted for turn in asked.turns for piece in turn.pieces)
 
 
 def test_starting_it_twice_takes_the_one_that_runs(service: Any) -> None:

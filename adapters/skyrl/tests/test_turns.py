@@ -131,6 +131,13 @@ class Silent(Talk):
         return {**super().step(action), "observations": []}
 
 
+def test_a_trainer_that_is_blind_for_turns_is_told_of_once(caplog: Any) -> None:
+    made = object.__new__(make_generator())
+    for steps, told in ((1, 0), (3, 1), (2, 1)):
+        made._tell_blind_trainer(steps)
+        assert caplog.text.count("own reads the last step's rewards only") == told
+
+
 async def test_turns_that_cannot_be_found_are_counted(tokenizer: Any) -> None:
     """Nothing is guessed: the whole reward lies on the last token."""
     register(
