@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import pytest
 
 from judgekit import ConfigError, Failed, Graded, GradingRunner, Retry, RewardResult, Rollout
+from judgekit.execution import pool_crew
 from judgekit.execution.pool import ProcessPool
 
 from ..run.hostile import PLACES, hostile
@@ -304,7 +305,8 @@ async def test_half_of_its_time_on_the_cpu_is_no_runaway(pool: ProcessPool) -> N
     assert outcome(results) == [0.0, "infrastructure", 2.0]
 
 
-async def test_all_of_its_time_on_the_cpu_is_one(pool: ProcessPool) -> None:
+async def test_all_of_its_time_on_the_cpu_is_one(pool: ProcessPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_crew, "_STARVED", 1000)  # however little of the CPU this test gets
     results = await ends(runner(Slow(cpu_s=3600.0), pool, timeout_s=0.3).run(rollouts(*"abc")))
     assert outcome(results) == [0.0, "rollout", 2.0]
     assert results[1].grades["act"].error == "WorkerRanAway"  # type: ignore[union-attr]
