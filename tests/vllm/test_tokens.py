@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import TEMPLATES, make_tokenizer
-from tokenizers import normalizers
+from tokenizers import Tokenizer, decoders, models, normalizers
+from transformers import PreTrainedTokenizerFast
 
 from judgekit import ConfigError, JudgeRejected, RolloutError
 from judgekit.judges import ChoiceVerdict, Piece, Template, Turn
@@ -85,6 +86,21 @@ def test_a_character_that_normalisation_makes_a_control_string_is_named() -> Non
     assert tokenizer.decode(ids) == "aU+263Ab U+263AU+263A"
 
 
+def test_what_spells_a_byte_s_token_is_not_read_as_the_byte() -> None:
+    """Unigram models have `<0x60>` for a backtick, which would close a fence."""
+    letters = [(chr(c), -1.0) for c in range(32, 127)]
+    control = TEMPLATES["chatml"][0]
+    made = Tokenizer(models.Unigram([("<unk>", -9.0), *letters, ("<0x60>", -1.0)], unk_id=0))
+    made.decoder = decoders.Fuse()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token=control[-1], pad_token=control[0])
+    tokenizer.chat_template = TEMPLATES["chatml"][1]
+    byte = tokenizer.convert_tokens_to_ids("<0x60>")
+    assert tokenizer.encode("x<0x60>", add_special_tokens=False)[-1] == byte
+    encode = PromptEncoder(tokenizer, context_tokens=4096)
+    assert byte not in (ids := encode.data_ids("x<0x60>y <0x60><0x6"))
+    assert tokenizer.decode(ids) == "x<0x60>y <0x60><0x6"
+
+
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_the_prompt_reads_like_the_templates_own(name: str) -> None:
     """Decoded, the ids are what the chat template renders; only where pieces meet may tokens be cut otherwise."""
@@ -109,6 +125,14 @@ def test_what_a_group_shares_is_the_same_ids() -> None:
     a, b = (encode.encode(turns(c), reply_tokens=1).ids for c in ("it is 4", "no, 5 it is"))
     shared = next(i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
     assert shared >= encode.encode(turns("x"), reply_tokens=1).untrusted[2][0]
+
+
+def test_the_structure_of_a_chat_is_what_no_image_is() -> None:
+    encode, tokenizer = encoder("seeing"), TOKENIZERS["seeing"]
+    ids = tokenizer.convert_tokens_to_ids
+    assert encode._structure == {ids("<|im_start|>"), ids("<|im_end|>")}
+    assert encode.token_ids("<image>") == [ids("<image>")]
+    assert ids("<image>") in encode.control_ids
 
 
 def test_a_shape_is_rendered_once() -> None:
@@ -208,6 +232,19 @@ def test_a_text_that_is_cut_keeps_eight_tokens_of_itself() -> None:
     assert sum(end - start for start, end in prompt.untrusted) == 8
 
 
+def test_only_pieces_of_one_pool_share_their_tokens() -> None:
+    encode = encoder()
+
+    def spent(*pools: int) -> int:
+        texts = [Piece("x " * 500, trusted=False, max_tokens=100, pool=pool) for pool in pools]
+        found = encode.encode((Turn("user", tuple(texts)),), reply_tokens=1).untrusted
+        return sum(end - start for start, end in found)
+
+    alone = spent(0)
+    assert (spent(0, 0), spent(1, 2)) == (2 * alone, 2 * alone)
+    assert spent(1, 1) < 1.2 * alone
+
+
 def test_too_many_messages_are_the_rollout_s_and_too_long_a_question_is_not() -> None:
     encode = encoder(context=300)
     many = [Piece(f"message {i}. ", trusted=False, max_tokens=50, pool=1) for i in range(100)]
@@ -246,7 +283,8 @@ def test_thinking_that_a_template_opens_by_itself_is_closed_unless_it_is_wanted(
 
     assert end(False).endswith("assistant\n<think>\n\n</think>\n\n")
     assert end(True).endswith("assistant\n<think>\n")
-    assert end(False, chat_template_kwargs={"enable_thinking": True}).endswith("assistant\n<think>\n")
+    for switch in ("enable_thinking", "thinking"):
+        assert end(False, chat_template_kwargs={switch: True}).endswith("assistant\n<think>\n")
 
 
 @pytest.mark.parametrize(("name", "opening"), [("thinking", "<think>\n"), ("always thinking", "")])
@@ -255,7 +293,7 @@ def test_how_a_model_thinks_in_token_ids(name: str, opening: str) -> None:
     assert tokenizer.decode(found.opening) == opening
     assert tokenizer.decode(found.closing) == "</think>\n\n"
     assert tokenizer.decode(found.newline) == "\n"
-    assert found.end_is_token is True
+    assert (found.end_is_token, found.marks.end) == (True, "</think>")
     in_letters = make_tokenizer("chatml")
     in_letters.chat_template = TEMPLATES[name][1]
     assert PromptEncoder(in_letters, context_tokens=100).thinking().end_is_token is False
