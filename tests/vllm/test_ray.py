@@ -66,6 +66,7 @@ async def test_it_reads_what_the_engine_in_process_reads(judge: RayJudge, engine
     for a, b in zip(local, remote, strict=True):
         assert b.choice_probs == pytest.approx(a.choice_probs, rel=1e-3)
         assert b.model == a.model
+    assert await judge.identity() == await engine.identity()
 
 
 def test_it_is_found_by_name_from_a_process_without_vllm(judge: RayJudge, cluster: str) -> None:
