@@ -6,7 +6,8 @@
     make mutation SINCE=HEAD~3                       # of the lines that were changed since
     make mutation WHOLE=1                            # ask the slow tests what the quick ones let through
 
-The quick tests are those of `make unit`: what one sees before one pushes.
+The quick tests are those of `make unit`: what one sees before one pushes. Rooms that need engines, trainers or a cluster have all
+of theirs, and mapping them takes as long as their suites do, three quarters of an hour on two cores.
 As root, run it in a container of its own: a mutant may delete or replace what its tests only name, /dev/null for one.
 A mutant whose tests all pass has survived. One whose tests take many times as long as without it has timed out, which on a
 busy machine says nothing: it counts as neither. Survivors that cannot be killed, because nobody can see the difference,
