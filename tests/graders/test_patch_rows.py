@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import json
 import tarfile
 import threading
@@ -20,6 +21,7 @@ from judgekit.graders.rules.programs.sandbox import Finished, Limits, SandboxErr
 
 DIFF = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"
 GOLD = "gold"
+NUMBERS = itertools.count()
 FILES = {"x": "a\n", "y": "é"}
 TASK: dict[str, Any] = {
     "FAIL_TO_PASS": ["t.py::a", "t.py::b"],
@@ -42,6 +44,7 @@ class Answers:
     def __init__(self, **answers: Any) -> None:
         self.answers = {"none": fails("none"), "gold": passes(), **answers}
         self.asked: list[Any] = []
+        self.number = next(NUMBERS)  # an id may be a later one's, which then knows what this one was told
 
     def run(self, code: str, *, limits: Limits, job: Any = None, stdin: str = "") -> Finished:
         archive, _, patch = code.partition("\n")
@@ -53,7 +56,7 @@ class Answers:
         return found  # type: ignore[no-any-return]
 
     def isolation(self) -> dict[str, str]:
-        return {"network": "none", "of": str(id(self))}
+        return {"network": "none", "of": str(self.number)}
 
 
 def grader(sandbox: Any = None, **options: Any) -> Patch:
