@@ -168,9 +168,7 @@ _NAMED = re.compile(r"(?<![\w\\])[A-Za-z]\w{0,9}\s*=\s*\$?$")
 
 def doubt(text: str, start: int, end: int) -> str | None:
     """Return why what stands at *start* to *end* of a text without markers is no answer; None if it is one."""
-    before = text[max(0, start - AROUND) : start]
-    clause = re.split(r"(?:[.!?](?=\s)|[\n。！？;])", before)[-1]
-    clause = _NAMED.sub("", clause)
+    clause = _NAMED.sub("", _clause(text[max(0, start - AROUND) : start]))
     if re.search(
         r"(?:\b(?:not|never|neither|nor|cannot|without|except|unlike|no\s+longer|rather\s+than|instead\s+of|anything\s+but|other\s+than|different\s+from|far\s+from|than"
         r"|nowhere\s+near|(?:by|in)\s+no\s+(?:means|way|case|sense)|rul(?:e|es|ed|ing)\s+out|(?:nobody|no\s+one)\s+\w+)\b|n['’]t\b|不是|并非)"
@@ -224,9 +222,14 @@ def sentence(line: str) -> str:
 
 def under(before: str) -> str | None:
     """Return why a sentence that begins like *before* asserts nothing; None if it does."""
-    clause = re.split(r"(?:[.!?](?=\s)|[\n。！？;])", before)[-1]
+    clause = _clause(before)
     if _NOT_THE.search(clause):
         return "another's or a wrong answer is named"
     if _UNDER.search(clause):
         return "the answer is not asserted"
     return None
+
+
+def _clause(before: str) -> str:
+    """Return what has been said of a sentence that goes on behind *before*."""
+    return re.split(r"(?:[.!?](?=\s)|[\n。！？;])", before)[-1]
