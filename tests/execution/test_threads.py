@@ -313,10 +313,22 @@ class Idle:
     """A worker that only stands in the queue."""
 
 
+class Own(deque[Any]):
+    """What a test has put there; a thread that ends an earlier test's call late goes to the others of its kind."""
+
+    idle: deque[Any] = threads._idle
+
+    def append(self, one: Any) -> None:
+        if isinstance(one, threading.Thread):
+            self.idle.append(one)
+        else:
+            super().append(one)
+
+
 @pytest.fixture
 def counters(monkeypatch: pytest.MonkeyPatch) -> deque[Any]:
     monkeypatch.setattr(threads, "_abandoned", 0)
-    monkeypatch.setattr(threads, "_idle", deque())
+    monkeypatch.setattr(threads, "_idle", Own())
     return threads._idle
 
 
