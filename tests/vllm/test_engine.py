@@ -11,7 +11,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from tiny_models import WORDS
@@ -406,8 +406,6 @@ def test_a_script_without_its_guard_is_told_so(tmp_path: Path, random_model: Pat
 
 def test_ranks_of_adapters_are_vllm_s(tmp_path: Path) -> None:
     """The smallest that vLLM takes and the adapter fits."""
-    from typing import get_args
-
     from vllm.config.lora import MaxLoRARanks
 
     taken = get_args(MaxLoRARanks)

@@ -34,7 +34,7 @@ MEMORY = 8 << 30
 BUDGET_S = 20.0
 """Of tests, measured without a mutation, that one mutant is worth."""
 FAR_BUDGET_S = 90.0
-"""The same where each of them starts a trainer."""
+"""The same where coverage does not tell which tests execute a line, for it runs in another process."""
 _VERL = ("adapters/verl/tests/test_groups.py", "adapters/verl/tests/test_other_trainers.py")
 IN_OTHER_PROCESSES: dict[str, str | tuple[str, ...]] = {
     "judgekit/execution/pool_worker.py": "tests/execution/test_pool",
@@ -171,8 +171,9 @@ def tests_for(mutant: Mutant, known: Map, body: range, in_function: bool) -> lis
     """The tests that execute the mutant's statement, which has the lines *body*: the fastest first, within the budget."""
     module, seconds = known.lines.get(mutant.module, {}), known.seconds
     names = {name for line in body for name in module.get(line, ())}
-    budget = BUDGET_S if names else FAR_BUDGET_S
+    budget = BUDGET_S
     if far := IN_OTHER_PROCESSES.get(mutant.module):
+        budget = BUDGET_S if names else FAR_BUDGET_S
         names |= {name for name in seconds if name.startswith(far)}
     elif not names and not in_function:  # what runs at import, before any test
         names = {name for contexts in module.values() for name in contexts}

@@ -237,8 +237,9 @@ def _calls(row: Row) -> Iterator[Completion]:
         "every tool": [*wanted, *({"name": f"tool_{i}", "arguments": {}} for i in range(9))],
         "many guesses": [{**first, "arguments": {**changed, **{k: f"{v}" for k, v in arguments.items()}}} for _ in range(3)],
     }  # fmt: skip
+    right = without_nulls(wanted)  # stored rows fill up what is left out
     for name, calls in others.items():
-        if without_nulls(calls) != without_nulls(wanted):  # stored rows fill up what is left out
+        if without_nulls(calls) != right:
             yield _made("calls", name, "\n".join(map(_call, calls)))
     texts: dict[str, str] = {
         "only thought": f"<think>\n{written}\n</think>\nDone.",
