@@ -286,6 +286,10 @@ async def measure(name: str, way: Way, folder: Path, kills: int) -> dict[str, fl
     async def nothing() -> None:
         pass
 
+    def another(cores: list[int]) -> bool:
+        now = engine_cores(way.roots[0], none=True)
+        return cores[0] not in now and len(now) >= len(cores)
+
     runner = make(None)
     async with runner:
         expected = await graded(runner, batch, -1, nothing)
@@ -294,10 +298,6 @@ async def measure(name: str, way: Way, folder: Path, kills: int) -> dict[str, fl
     for run, (in_flight, signum) in RUNS.items():
         runner = make(in_flight)
         recovery_s = ended_s = 0.0
-
-        def another(cores: list[int]) -> bool:
-            now = engine_cores(way.roots[0], none=True)
-            return cores[0] not in now and len(now) >= len(cores)
 
         async def kill(runner: GradingRunner = runner, signum: signal.Signals = signum) -> None:
             nonlocal recovery_s
