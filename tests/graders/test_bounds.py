@@ -9,8 +9,7 @@ import sympy  # type: ignore[import-untyped]
 
 from judgekit import Graded, Rollout, graders, judges
 from judgekit.graders import FinalAnswer, MathEquivalence
-from judgekit.graders.rules import committed, notation, numbers, thoughts
-from judgekit.graders.rules.agents import trajectory
+from judgekit.graders.rules import calls, committed, notation, numbers, thoughts
 from judgekit.graders.rules.answers import mathtext
 from judgekit.graders.rules.rule import memo
 
@@ -124,10 +123,10 @@ def test_values_with_too_many_digits_are_not_worked_out(expression: Any, large: 
 
 def test_the_beginning_of_an_answer_tells_an_error() -> None:
     trace = "\nTraceback (most recent call last):"
-    assert trajectory.looks_like_an_error("x" * (2000 - len(trace)) + trace)
-    assert not trajectory.looks_like_an_error("x" * (2001 - len(trace)) + trace)
+    assert calls.looks_like_an_error("x" * (2000 - len(trace)) + trace)
+    assert not calls.looks_like_an_error("x" * (2001 - len(trace)) + trace)
     for count, error in ((100_000, True), (100_001, False)):
-        assert trajectory.looks_like_an_error('{"error": "x"}'.ljust(count)) is error
+        assert calls.looks_like_an_error('{"error": "x"}'.ljust(count)) is error
 
 
 def test_what_is_known_is_computed_once() -> None:

@@ -17,6 +17,7 @@ import pytest
 from judgekit import Rollout
 from judgekit.graders.rules import (
     asserted,
+    calls,
     committed,
     english,
     notation,
@@ -62,12 +63,12 @@ def _converted(one: str, other: str) -> Any:
 
 def _trajectory(messages: list[Any], response: str = "") -> Any:
     found = trajectory.read_trajectory(Rollout(response=response, messages=messages))
-    calls = [
+    made = [
         (c.name, c.arguments, c.id, c.turn, c.at, c.complete, c.answer and c.answer.text) for c in found.calls
     ]
     return (
         found.turns,
-        calls,
+        made,
         [(o.text, o.flag, o.failed, o.call and o.call.name) for o in found.observations],
     )
 
@@ -103,8 +104,8 @@ def _cycles(actions: list[int], most: int) -> Any:
     return loops.cycles(actions, most), loops.longest_run(actions)
 
 
-def _near(*calls: Any) -> list[int]:
-    return loops.near_classes([trajectory.Call("go", arguments) for arguments in calls])
+def _near(*given: Any) -> list[int]:
+    return loops.near_classes([calls.Call("go", arguments) for arguments in given])
 
 
 def _json(text: str, where: Any) -> Any:
@@ -175,9 +176,9 @@ READERS: dict[str, dict[str, Callable[..., Any]]] = {
     "agents": {
         "trajectory": _trajectory,
         "calls_in": _calls,
-        "looks_like_an_error": trajectory.looks_like_an_error,
-        "canonical": trajectory.canonical,
-        "parsed_arguments": trajectory.parsed_arguments,
+        "looks_like_an_error": calls.looks_like_an_error,
+        "canonical": calls.canonical,
+        "parsed_arguments": calls.parsed_arguments,
         "expected_calls": _expected,
         "shallow": expected.shallow,
         "literal": literals.literal,

@@ -24,7 +24,8 @@ from judgekit.graders import (
 from judgekit.graders.protocol import as_grade
 from judgekit.graders.registry import GRADERS
 from judgekit.graders.rules.agents.loops import cycles, near_classes, number
-from judgekit.graders.rules.agents.trajectory import Call, looks_like_an_error, read_trajectory
+from judgekit.graders.rules.agents.trajectory import read_trajectory
+from judgekit.graders.rules.calls import Call, looks_like_an_error
 
 
 def call(name: str, arguments: Any, id: str | None = None) -> dict[str, Any]:

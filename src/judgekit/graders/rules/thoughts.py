@@ -15,8 +15,10 @@ _THOUGHT_ENDS = re.compile(
     re.IGNORECASE,
 )
 _THOUGHT_OPENS = re.compile(rf"<(?:{_THINK})>|\[THINK\]|◁think▷|<\|begin_of_thought\|>", re.IGNORECASE)
+_MESSAGE_ENDS = re.compile(r"<\|end\|>|(?=<\|start\|>)")
 _AGENT = re.compile(
-    rf"(?P<call><tool_call>)|(?P<opens>{_THOUGHT_OPENS.pattern})|(?:{_THOUGHT_ENDS.pattern})", re.IGNORECASE
+    rf"(?P<call><tool_call>)|(?P<analysis><\|channel\|>analysis<\|message\|>)|(?P<opens>{_THOUGHT_OPENS.pattern})|(?:{_THOUGHT_ENDS.pattern})",
+    re.IGNORECASE,
 )
 
 
@@ -41,7 +43,7 @@ def after_think(text: str) -> str | None:
     ended = None
     for ended in _THOUGHT_ENDS.finditer(text):  # noqa: B007 - the last one is wanted
         pass
-    rest = _without_end(text[ended.end() :] if ended else text)
+    rest = without_end(text[ended.end() :] if ended else text)
     if (opening := _THOUGHT_OPENS.search(rest)) is not None:
         before = rest[: opening.start()]
         return before if before.strip() else None
@@ -55,7 +57,7 @@ _END_CHARS = 2_000
 """Characters at the end that are searched for them."""
 
 
-def _without_end(text: str) -> str:
+def without_end(text: str) -> str:
     """Remove the control tokens with which a model ends its turn, where a trainer keeps them."""
     if not text.rstrip().endswith(">"):
         return text
@@ -78,7 +80,13 @@ def without_thinking(text: str) -> str:
         if found is None:
             break
         at = found.end()
-        if not thinking and found["call"]:
+        if not thinking and found["analysis"]:
+            # gpt-oss says of each message what it is: nothing stands between an analysis and the next message
+            kept.append(text[start : found.start()])
+            ended = _MESSAGE_ENDS.search(text, at)
+            at = start = ended.end() if ended else len(text)
+            first = False
+        elif not thinking and found["call"]:
             # a call's text may speak of thoughts
             end = text.find("</tool_call>", at) if calls_close else -1
             calls_close = end >= 0
@@ -88,7 +96,7 @@ def without_thinking(text: str) -> str:
         elif found["opens"]:
             kept.append(text[start : found.start()])
             thinking, first = True, False
-        elif first:  # the prompt opened it
+        elif first and text.find("<|channel|>", 0, found.start()) < 0:  # the prompt opened it
             kept, start, first = [], at, False
     if not thinking:
         kept.append(text[start:])

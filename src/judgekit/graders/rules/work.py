@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from judgekit.execution.pool import default_pool
 from judgekit.execution.stopwatch import off_the_clock
 from judgekit.execution.turns import give_way
+from judgekit.graders.rules.written_calls import MARKS
 from judgekit.types import Grade, Rollout
 
 FEW_CALLS, FEW_PAIRS = 60, 2_000
@@ -132,5 +133,12 @@ def _arguments(call: Any) -> int:
 
 
 def _in_text(text: str) -> int:
-    marks = ("<tool_call>", "<search>", "Action", "Observation", "<information>")
-    return sum(text.count(mark) for mark in marks)
+    found = sum(text.count(mark) for mark in _BEGINNINGS)
+    is_code = text[:1] in ("[", "`") or any(mark in text for mark in _CODE)
+    return max(
+        found, text.count('"name"'), text.count("(") if is_code else 0
+    )  # of a list, one mark says nothing
+
+
+_BEGINNINGS = (*MARKS, "<search>", "Action", "Observation", "<information>")
+_CODE = ("<|python_start|>", "<|tool_call_start|>", "<function_calls>")

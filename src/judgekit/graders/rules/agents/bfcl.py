@@ -22,7 +22,7 @@ from typing import Any, Literal
 from judgekit.errors import RolloutError
 from judgekit.graders.rules.agents.expected import shallow
 from judgekit.graders.rules.agents.literals import literal
-from judgekit.graders.rules.agents.trajectory import Call, parsed_arguments
+from judgekit.graders.rules.calls import Call, parsed_arguments, typed
 from judgekit.graders.rules.stored import as_python, without_nulls
 
 Language = Literal["python", "java", "javascript"]
@@ -76,7 +76,7 @@ def fits(call: Call, answer: Answer, tools: Mapping[str, Any], language: Languag
     schema = schema if isinstance(schema, Mapping) else {}
     declared = schema.get("properties")
     required = schema.get("required")
-    given = call.arguments
+    given = typed(call.arguments, schema) if language == "python" else call.arguments
     if isinstance(required, list | tuple) and any(argument not in given for argument in required):
         return False
     if not shallow(given):

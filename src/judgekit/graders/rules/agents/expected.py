@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from judgekit.errors import RolloutError, out_of_memory
-from judgekit.graders.rules.agents.trajectory import calls_in, parsed_arguments
+from judgekit.errors import RolloutError
+from judgekit.graders.rules.agents.trajectory import calls_in
+from judgekit.graders.rules.calls import Call, parsed_arguments
 from judgekit.graders.rules.stored import as_python, without_nulls
+from judgekit.graders.rules.written_calls import MARKS, in_python, nothing_else, written
 
-MAX_CALL_CHARS = 20_000
-"""A call written as code that is longer is not read."""
 MAX_DEPTH = 100
-"""Nor is a reference whose arguments are nested deeper."""
+"""A reference whose arguments are nested deeper is not read."""
 
 
 class Expected:
@@ -106,8 +105,8 @@ def _read(value: Any) -> list[Expected] | None:
         return [Expected([code])]
     if isinstance(value, str):
         text, value = value, parsed_arguments(value)
-        if isinstance(value, str) and "<tool_call>" in text:  # written as a response is
-            value = [{"name": call.name, "arguments": call.arguments} for call in calls_in(text) if call.name]
+        if isinstance(value, str):
+            value = _as_a_response(text) or value
         if (value in ({}, []) and not text.strip().startswith("[")) or isinstance(value, str):
             return None
     if isinstance(value, Mapping):
@@ -129,29 +128,22 @@ def _read(value: Any) -> list[Expected] | None:
     return found
 
 
+def _as_a_response(text: str) -> list[Any]:
+    """Return the calls of a reference that is written as a response is."""
+    parts = written(text) if any(mark in text for mark in MARKS) else nothing_else(text)
+    calls = [part for part in parts if isinstance(part, Call) and part.name]
+    return [{"name": call.name, "arguments": call.arguments} for call in calls]
+
+
 def call_in_code(text: str) -> tuple[str, Any, frozenset[str]] | None:
     """Parse a call of literals, such as `sort('a.txt', reverse=True)`; None if it is not one."""
     text = text.strip()
-    if not re.match(r"[A-Za-z_][\w.]*\s*\(", text) or text[-1] != ")" or len(text) > MAX_CALL_CHARS:
+    if not re.match(r"[A-Za-z_][\w.]*\s*\(", text) or text[-1] != ")":
         return None
-    try:
-        call = ast.parse(text, mode="eval").body
-        if not isinstance(call, ast.Call):
-            return None
-        values = [ast.literal_eval(value) for value in call.args]
-        named = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
-    except (SyntaxError, ValueError, TypeError, RecursionError):
+    calls = in_python(text)
+    if calls is None or len(calls) != 1:
         return None
-    except MemoryError:  # of Python's parser, for what is nested too deeply
-        if out_of_memory():
-            raise
-        return None
-    if None in named:  # **more
-        return None
-    arguments = {str(name): value for name, value in named.items()}
-    name = ast.unparse(call.func)
-    if not re.fullmatch(r"[\w.]+", name):
-        return None
+    ((name, values, arguments),) = calls
     return name, Positional(values, arguments) if values else arguments, frozenset()
 
 

@@ -8,7 +8,8 @@ from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
-from judgekit.graders.rules.agents.trajectory import Call, read_trajectory
+from judgekit.graders.rules.agents.trajectory import read_trajectory
+from judgekit.graders.rules.calls import Call
 from judgekit.graders.rules.rule import Rule, at_least, one_of
 from judgekit.graders.rules.work import Paced
 from judgekit.types import Abstained, Grade, Graded, Rollout

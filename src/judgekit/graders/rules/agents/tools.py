@@ -10,7 +10,8 @@ from judgekit.errors import ConfigError, reads_rollout
 from judgekit.graders.protocol import Per
 from judgekit.graders.rules.agents import bfcl
 from judgekit.graders.rules.agents.expected import AnyOf, Expected, Fields, Positional, expected_calls
-from judgekit.graders.rules.agents.trajectory import Call, by_turn, canonical, read_trajectory
+from judgekit.graders.rules.agents.trajectory import by_turn, read_trajectory
+from judgekit.graders.rules.calls import Call, Untyped, canonical
 from judgekit.graders.rules.rule import one_of
 from judgekit.graders.rules.stored import without_nulls
 from judgekit.graders.rules.work import Paced, Work, calls_of
@@ -98,13 +99,10 @@ class _Compared(Paced):
     def _same(self, given: Any, wanted: Any) -> bool:
         if isinstance(wanted, AnyOf):
             return any(self._same(given, value) for value in wanted)
+        if isinstance(given, Untyped) or isinstance(wanted, Untyped):
+            return any(self._same(one, other) for one in _meanings(given) for other in _meanings(wanted))
         if isinstance(wanted, Fields):
-            return (
-                isinstance(given, Mapping)
-                and not set(given) - set(wanted)
-                and all(k in given or k in wanted.optional for k in wanted)
-                and all(self._same(given[k], v) for k, v in wanted.items() if k in given)
-            )
+            return isinstance(given, Mapping) and self._fields(given, wanted)
         if isinstance(wanted, list) and any(isinstance(v, Fields) for v in wanted):
             return (
                 isinstance(given, list | tuple)
@@ -115,8 +113,20 @@ class _Compared(Paced):
             given, wanted = _standardised(given), _standardised(wanted)
         return _equal(given, wanted, self.ignore_case)
 
+    def _fields(self, given: Mapping[str, Any], wanted: Fields) -> bool:
+        return (
+            not set(given) - set(wanted)
+            and all(k in given or k in wanted.optional for k in wanted)
+            and all(self._same(given[k], v) for k, v in wanted.items() if k in given)
+        )
+
     def _name(self, text: str) -> str:
         return text.strip().casefold() if self.ignore_case else text.strip()
+
+
+def _meanings(value: Any) -> tuple[Any, ...]:
+    """Return the values that one without quotes may be."""
+    return (str(value), value.read()) if isinstance(value, Untyped) else (value,)
 
 
 def _equal(given: Any, wanted: Any, ignore_case: bool) -> bool:

@@ -6,8 +6,7 @@ Supports the message formats that agents really use:
   answers with or without `tool_call_id`, and the items of the Responses API (`function_call`,
   `function_call_output`).
 - Anthropic: content blocks `tool_use` and `tool_result`.
-- Text: `<tool_call>{…}</tool_call>` with `<tool_response>` (Hermes, Qwen), `<search>` with `<information>`
-  (Search-R1), and ReAct's `Action: search[query]` or `Action:` / `Action Input:` with `Observation:`.
+- Text, in the forms of the models' own templates, of Search-R1 and of ReAct: see `judgekit.graders.rules.written_calls`.
 - Messages wrapped as `{"message": {…}}`, calls wrapped as `{"tool_call": {…}}`.
 
 An answer belongs to the call whose id it names, else to the oldest call without an answer. Calls without answers and
@@ -23,48 +22,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
-from judgekit.errors import reads_rollout
+from judgekit.graders.rules.calls import Call, Observation, call_of, is_call, is_mapping
 from judgekit.graders.rules.stored import without_nulls
 from judgekit.graders.rules.thoughts import without_thinking
+from judgekit.graders.rules.written_calls import written
 from judgekit.types import ASSISTANTS, Rollout, content_text, policy_turns
-
-
-@dataclass(slots=True, eq=False)
-class Call:
-    """One tool call."""
-
-    name: str
-    arguments: Any
-    """A mapping, if they were one or JSON of one; else unchanged."""
-    id: str = ""
-    turn: int = 0
-    """Index of the assistant's message."""
-    answer: Observation | None = None
-    complete: bool = True
-    """Whether arguments were given at all, if only empty ones."""
-    at: int = -1
-    """Place of its message; -1: it stands in the response."""
-
-    def key(self) -> str:
-        """A key that equal calls share, regardless of argument order."""
-        return f"{self.name}\0{canonical(self.arguments)}"
-
-
-@dataclass(slots=True, eq=False)
-class Observation:
-    """One tool result."""
-
-    text: str
-    flag: bool | None = None
-    """Whether it is marked as an error; None if it is not marked."""
-    call: Call | None = None
-
-    @property
-    def failed(self) -> bool:
-        """Whether it is an error, by its mark or else by its text."""
-        return looks_like_an_error(self.text) if self.flag is None else self.flag
 
 
 @dataclass(slots=True)
@@ -77,28 +39,6 @@ class Trajectory:
     """Number of assistant messages."""
 
 
-ERROR_START = re.compile(
-    r"""\s*[\["'(<*_]*\s*(?:
-        (?:(?:fatal|runtime|internal|server|execution|tool|http|api|syntax|unknown|unexpected|an?|the)[ ]+)*
-            (?:error|exception|failure)s?\b(?:
-                \s*$ | \s*[\])}>*_"']*\s*[:;,.!-](?!\s*(?:0|none|no)\b) | [\])}>*]
-              | [ ]+(?:occurred|while|when|during|at|from|calling|executing|invoking|parsing|reading|loading|running|code|\#?\d)\b)
-      | traceback\ \(most\ recent\ call\ last\)
-      | [A-Za-z_.]*(?:Error|Exception|Timeout)\b\s*(?:[:(]|$)
-      | (?:failed|failure|unable|could\ not|cannot|can't)\ (?:to\b|:|\w+\b)
-      | (?:http\s*(?:/[\d.]+\s*)?)?(?:status\s*(?:code)?\s*:?\s*)?[45]\d\d\s+(?:bad|unauthorized|forbidden|not|method|request|internal|service|gateway|too|error|client|server)
-      | (?:permission|access)\ denied\b | command\ not\ found\b | no\ such\ (?:file|tool|function|command)\b
-      | (?:request|operation|connection|execution|command|call)?\s*(?:timed\ out|refused|reset\ by\ peer)\b
-      | (?:unknown|invalid|unrecognized|missing)\ (?:tool|function|command|arguments?|parameters?|required|api|json|syntax)\b
-    )""",
-    re.VERBOSE | re.IGNORECASE,
-)
-_ERROR_LINE = re.compile(
-    r"^(?:[\w./-]+: ){1,3}(?:command not found|no such file or directory|permission denied)\s*$|^Traceback \(most recent call last\):",
-    re.IGNORECASE | re.MULTILINE,
-)
-
-
 def read_trajectory(rollout: Rollout) -> Trajectory:
     """Read the rollout's calls and observations, from its messages or else its response."""
     found = Trajectory()
@@ -106,7 +46,7 @@ def read_trajectory(rollout: Rollout) -> Trajectory:
         found.turns = 1
         _read_text(without_thinking(rollout.response), found, observe=True)
         return found
-    places = [at for at, message in enumerate(rollout.messages) if _is_mapping(message)]
+    places = [at for at, message in enumerate(rollout.messages) if is_mapping(message)]
     messages = [_unwrapped_message(rollout.messages[at]) for at in places]
     waiting: deque[Call] = deque()
     answers = [_answers(message) for message in messages]
@@ -123,7 +63,7 @@ def read_trajectory(rollout: Rollout) -> Trajectory:
                 _read_text(without_thinking(_said(message.get("content"))), found, observe=not observed)
                 waiting.extend(call for call in found.calls[before:] if call.answer is None)
         elif message.get("type") in ("function_call", "tool_use", "custom_tool_call"):
-            call = _call(message, found.turns)
+            call = call_of(message, found.turns)
             found.calls.append(call)
             waiting.append(call)
         for call in found.calls[before:]:
@@ -155,53 +95,8 @@ _THOUGHTS = frozenset(
 def _said(content: Any) -> str:
     """Return a turn's text without its parts of thinking."""
     if isinstance(content, list | tuple):
-        content = [b for b in content if not (_is_mapping(b) and b.get("type") in _THOUGHTS)]
+        content = [b for b in content if not (is_mapping(b) and b.get("type") in _THOUGHTS)]
     return content_text(content)
-
-
-def looks_like_an_error(text: str) -> bool:
-    """Return whether a tool's answer is just an error, by its beginning or its JSON."""
-    start = text.lstrip()[:400]
-    if ERROR_START.match(start) or _ERROR_LINE.search(text[:2000]):
-        return True
-    if start[:1] == "{" and len(text) <= 100_000:
-        try:
-            data = json.loads(text)
-        except (ValueError, RecursionError):
-            return False
-        return isinstance(data, Mapping) and _says_error(data)
-    return False
-
-
-@reads_rollout
-def canonical(value: Any) -> str:
-    """Return one text for equal values: keys sorted, whole floats as integers, texts stripped."""
-    plain = _plain(value)
-    try:
-        return _encode(plain).decode()
-    except (TypeError, ValueError, OverflowError):  # values that JSON cannot represent
-        return json.dumps(plain, sort_keys=True, default=str)
-
-
-_encode = msgspec.json.Encoder(order="deterministic").encode
-_decode = msgspec.json.Decoder().decode
-
-
-@reads_rollout
-def parsed_arguments(value: Any) -> Any:
-    """Parse a call's arguments: JSON text to its value, nothing to no arguments."""
-    if isinstance(value, str):
-        if not value or value.isspace():
-            return {}
-        try:
-            return _decode(value)
-        except (msgspec.DecodeError, UnicodeError):
-            pass
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value.strip()
-    return {} if value is None else value
 
 
 def calls_in(value: Any) -> list[Call]:
@@ -216,14 +111,10 @@ def calls_in(value: Any) -> list[Call]:
     if isinstance(value, Mapping):
         if isinstance(value.get("tool_calls"), Sequence) and not isinstance(value["tool_calls"], str):
             return calls_in(list(value["tool_calls"]))
-        return [_call(value, 0)] if _is_call(value) else []
+        return [call_of(value, 0)] if is_call(value) else []
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [call for part in value for call in calls_in(part)]
     return []
-
-
-def _is_mapping(value: Any) -> bool:
-    return type(value) is dict or isinstance(value, Mapping)  # the first is fast, and nearly always enough
 
 
 def _role(message: Mapping[str, Any]) -> str:
@@ -233,81 +124,24 @@ def _role(message: Mapping[str, Any]) -> str:
 
 def _unwrapped_message(message: Mapping[str, Any]) -> Mapping[str, Any]:
     inner = message.get("message")
-    return inner if inner is not None and _is_mapping(inner) else message
-
-
-def _plain(value: Any) -> Any:
-    kind = type(value)
-    if kind is str:
-        return value.strip()
-    if kind is int or value is None:
-        return value
-    if kind is dict:
-        return {k if type(k) is str else str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        return int(value)
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    return value
-
-
-def _says_error(data: Mapping[str, Any]) -> bool:
-    for key in ("error", "errors", "exception", "traceback"):
-        if data.get(key) and data[key] not in ("none", "None", "null", "false"):
-            return True
-    if data.get("success") is False or data.get("ok") is False or data.get("is_error") is True:
-        return True
-    return str(data.get("status", "")).lower() in ("error", "failed", "failure")
-
-
-def _is_call(value: Mapping[str, Any]) -> bool:
-    inner = _first(value, "tool_call") or value
-    function = (_first(inner, "function") or inner) if isinstance(inner, Mapping) else None
-    return isinstance(function, str) or (
-        isinstance(function, Mapping) and isinstance(_first(function, "name", "tool"), str)
-    )
-
-
-def _first(value: Mapping[str, Any], *keys: str) -> Any:
-    """Return the first of these keys' values that is not null."""
-    return next((found for key in keys if (found := value.get(key)) is not None), None)
-
-
-def _call(value: Mapping[str, Any], turn: int) -> Call:
-    inner = _first(value, "tool_call")
-    inner = inner if _is_mapping(inner) else value
-    function = _first(inner, "function")
-    function = inner if function is None else function
-    if not _is_mapping(function):
-        function = {**inner, "name": function}
-    name = _first(function, "name", "tool")
-    present = [key for key in _ARGUMENTS if key in function]
-    key = next((key for key in present if function[key] is not None), present[0] if present else None)
-    arguments = None if key is None else function[key]
-    id_ = inner.get("id") or inner.get("call_id") or inner.get("tool_use_id") or ""
-    return Call(str(name or ""), parsed_arguments(arguments), str(id_), turn, complete=key is not None)
-
-
-_ARGUMENTS = ("arguments", "input", "args", "parameters", "tool_input")
+    return inner if inner is not None and is_mapping(inner) else message
 
 
 def _structured_calls(message: Mapping[str, Any], turn: int) -> list[Call]:
     calls = message.get("tool_calls")
     found: list[Call] = []
     if calls:
-        if _is_mapping(calls):
+        if is_mapping(calls):
             calls = [calls]
         if isinstance(calls, list | tuple):
-            found += [_call(call, turn) for call in calls if _is_mapping(call)]
+            found += [call_of(call, turn) for call in calls if is_mapping(call)]
             if _stored(calls):  # JSON text keeps its nulls
                 for call in found:
                     call.arguments = without_nulls(call.arguments)
-    if (one := message.get("function_call")) and _is_mapping(one):
-        found.append(_call(one, turn))
+    if (one := message.get("function_call")) and is_mapping(one):
+        found.append(call_of(one, turn))
     found += [
-        _call(block, turn)
+        call_of(block, turn)
         for block in _blocks(message)
         if block.get("type") in ("tool_use", "function_call", "tool_call")
     ]
@@ -316,19 +150,19 @@ def _structured_calls(message: Mapping[str, Any], turn: int) -> list[Call]:
 
 def _stored(calls: Any) -> bool:
     """Whether a turn's calls were stored as structs, whose absent keys are null; others are JSON text."""
-    return all(not isinstance(_call_of(call).get("arguments"), str) for call in calls if _is_mapping(call))
+    return all(not isinstance(_function_of(call).get("arguments"), str) for call in calls if is_mapping(call))
 
 
-def _call_of(call: Mapping[str, Any]) -> Mapping[str, Any]:
+def _function_of(call: Mapping[str, Any]) -> Mapping[str, Any]:
     function = call.get("function")
-    return function if function is not None and _is_mapping(function) else call
+    return function if function is not None and is_mapping(function) else call
 
 
 def _blocks(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     content = message.get("content")
     if content is None or isinstance(content, str) or not isinstance(content, Sequence):
         return ()
-    return [block for block in content if _is_mapping(block)]
+    return [block for block in content if is_mapping(block)]
 
 
 _TOOLS = frozenset(("tool", "function", "observation", "ipython", "tool_response"))
@@ -400,22 +234,6 @@ def _tagged(text: str) -> Iterator[str]:
         at = closing.end()
 
 
-_TEXT_CALL = re.compile(
-    r"""
-    <tool_call>(?P<json>.*?)(?:</tool_call>|\Z)
-  | <(?P<tag>search|python|code|browse)>(?P<query>.*?)(?:</(?P=tag)>|\Z)
-  | <(?:tool_response|information|observation)>(?P<seen>.*?)(?:</(?:tool_response|information|observation)>|\Z)
-  | ^[ \t*]*+Action(?:[ \t]*+\d+)?[ \t]*+:[ \t*]*+(?P<name>[^\s\[(:{](?:[^\n\[(]{0,99}?[^\s\[(*`])??)[ \t*`]*+
-      (?:\[(?P<bracket>[^\n]*)\][ \t*.]*+$ | \((?P<paren>[^\n]*)\)[ \t*.]*+$
-       | \n[ \t*]*+Action[ \t]*+Input(?:[ \t]*+\d+)?[ \t]*+:[ \t*]*+(?P<input>.*?)(?=\n[ \t*]*+(?:Observation|Thought|Action|Final[ \t]*+Answer)\b[^\n:]{0,6}:|\Z)
-       | $)
-  | ^[ \t*]*+Observation(?:[ \t]*+\d+)?[ \t]*+:[ \t*]*+(?P<observation>.*?)(?=\n[ \t*]*+(?:Observation|Thought|Action|Final[ \t]*+Answer)\b[^\n:]{0,6}:|\Z)
-    """,
-    re.VERBOSE | re.DOTALL | re.MULTILINE,
-)
-_FINISH = {"finish", "final answer", "none", "n/a", "answer"}
-
-
 def _unwrapped(text: str) -> str:
     whole = text.strip()
     opening = _RESPONSE_OPENS.match(whole)
@@ -427,32 +245,9 @@ def _unwrapped(text: str) -> str:
 def _read_text(text: str, found: Trajectory, *, observe: bool) -> None:
     """Find calls written in text; with *observe*, also the results between them."""
     waiting: deque[Call] = deque(call for call in found.calls if call.answer is None)
-    for match in _TEXT_CALL.finditer(text):
-        seen = match["seen"] if match["seen"] is not None else match["observation"]
-        if seen is not None:
-            if observe:
-                _observe(found, waiting, "", seen.strip(), None)
-            continue
-        call: Call | None
-        if match["json"] is not None:
-            call = _json_call(match["json"], found.turns)
-        elif match["tag"]:
-            call = Call(match["tag"], match["query"].strip(), "", found.turns)
-        elif match["name"].strip().lower() in _FINISH:
-            continue
-        else:
-            given = next((g for g in (match["bracket"], match["paren"], match["input"]) if g is not None), "")
-            call = Call(match["name"].strip(), parsed_arguments(given.strip("` \n")), "", found.turns)
-        found.calls.append(call)
-        waiting.append(call)
-
-
-@reads_rollout
-def _json_call(text: str, turn: int) -> Call:
-    try:
-        data = json.loads(text)
-    except ValueError:
-        data = None
-    if isinstance(data, Mapping) and _is_call(data):
-        return _call(data, turn)
-    return Call("", text.strip(), "", turn)
+    for part in written(text, found.turns):
+        if isinstance(part, Call):
+            found.calls.append(part)
+            waiting.append(part)
+        elif observe:
+            _observe(found, waiting, "", part, None)

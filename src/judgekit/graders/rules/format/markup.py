@@ -13,7 +13,8 @@ from typing import Any, Literal, get_args
 
 from judgekit.errors import ConfigError, RolloutError, did_you_mean, reads_rollout
 from judgekit.graders.protocol import Per, Where
-from judgekit.graders.rules.agents.trajectory import Call, by_turn, read_trajectory
+from judgekit.graders.rules.agents.trajectory import by_turn, read_trajectory
+from judgekit.graders.rules.calls import Call, typed
 from judgekit.graders.rules.committed import commitment, last_box
 from judgekit.graders.rules.format.json_format import loads, may_take_long, misfit, schema_problem
 from judgekit.graders.rules.rule import (
@@ -288,7 +289,7 @@ class ToolCallFormat(Paced, Rule):
     "abstain", or "zero" if there should be one. *per*: "turn" also says which share of each turn's calls is well formed. Also
     abstains if a tool's schema is not valid.
 
-    Source: Hermes' and Qwen's `<tool_call>` format and OpenAI's function-calling schema; BFCL's AST checks.
+    Source: OpenAI's function-calling schema; the formats of models' chat templates (docs/answers.md); BFCL's AST checks.
     """
 
     score_range = (0.0, 1.0)
@@ -366,7 +367,7 @@ class ToolCallFormat(Paced, Rule):
             return None
         problem = _misnamed(call.arguments, schema)
         if problem is None and self.check == "schema":
-            problem = misfit(dict(call.arguments), schema)
+            problem = misfit(dict(typed(call.arguments, schema)), schema)
         return None if problem is None else f"{call.name}: {problem}"
 
 
