@@ -15,14 +15,17 @@ import pytest
 from judgekit.report.runs import Runs
 from judgekit.report.view import View
 
-sync_api = pytest.importorskip("playwright.sync_api")
+try:
+    from playwright import sync_api
+except ImportError:
+    sync_api = None
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-if CHROMIUM is None:
-    pytest.skip("needs Chromium (apt-get install chromium)", allow_module_level=True)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    if sync_api is None or CHROMIUM is None:
+        pytest.skip("needs Chromium (apt-get install chromium)")
     with sync_api.sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield started

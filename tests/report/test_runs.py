@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import gzip
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +15,7 @@ import aiohttp
 import pytest
 
 from judgekit import DataError, Failed, Graded
+from judgekit.report.comparison import comparison
 from judgekit.report.marks import Mark, write_mark
 from judgekit.report.runs import Runs, ledgers_in, names_of, render_runs, summary
 from judgekit.report.table import Table
@@ -177,6 +181,29 @@ def test_a_page_of_runs_needs_no_server(browser: Any, tmp_path: Path) -> None:
         opened.page.locator("table", has_text="raw before").locator("tbody button").first.click()
         opened.page.get_by_text("This page holds no rollouts: judgekit view shows them.").wait_for()
         assert opened.requests == [out.as_uri()]
+
+
+def islands(page: str) -> dict[str, Any]:
+    """What stands in a page of runs, read as its script reads it."""
+    found = dict(re.findall(r'<script type="application/octet-stream" id="([\w-]+)">([^<]*)<', page))
+    return {name: json.loads(gzip.decompress(base64.b64decode(data))) for name, data in found.items()}
+
+
+def test_a_page_of_runs_holds_each_and_the_comparison_of_two(tmp_path: Path) -> None:
+    paths = [ledger(tmp_path / name / "l.jsonl", better=i / 10) for i, name in enumerate("ab")]
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"type": "other"}\n')
+    told = islands(render_runs([*paths, broken], "my runs"))["runs"]
+    assert told["compared"] is None
+    assert [one["name"] for one in told["runs"]] == ["a/l.jsonl", "b/l.jsonl", "broken.jsonl"]
+    assert [one["rollouts"] for one in told["runs"]] == [12, 12, 0]
+    assert ["line of a judgekit ledger" in one["problem"] for one in told["runs"]] == [False, False, True]
+    two = islands(render_runs(paths, "two"))["runs"]
+    before, after = (Table(path) for path in paths)
+    before.read()
+    after.read()
+    assert two["compared"] == json.loads(json.dumps(comparison(before, after)))
+    assert two["compared"] is not None
 
 
 def test_of_runs_without_rollouts_there_is_no_page(tmp_path: Path) -> None:

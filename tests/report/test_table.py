@@ -7,6 +7,7 @@ import itertools
 import math
 import os
 import random
+import threading
 from array import array
 from collections.abc import Callable
 from contextlib import closing
@@ -424,6 +425,26 @@ def test_a_ledger_that_is_still_open_is_flushed_first(tmp_path: Path) -> None:
     runner.run_sync([Rollout(response="x")])
     table = Table(path)
     assert table.read() == 1
+    assert table.facts()["specs"] == [
+        {
+            "reward": {"weighted": {"a": 1.0}, "normalize": True},
+            "transform": "none",
+            "missing_reward": "exclude",
+            "graders": {"a": {"version": "1", "range": (0.0, 1.0)}},
+        }
+    ]
+
+
+def test_a_line_that_is_still_being_written_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, drain = threading.Event(), Ledger._drain
+    monkeypatch.setattr(Ledger, "_drain", lambda ledger: goes_on.wait(20) and drain(ledger))
+    ledger = Ledger(tmp_path / "l.jsonl")
+    ledger.write(entry(0))
+    threading.Timer(0.2, goes_on.set).start()
+    assert Table(tmp_path / "l.jsonl").read() == 1
+    ledger.close()
 
 
 def test_an_editor_s_byte_order_mark_costs_no_row(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ async def test_it_serves_what_the_report_has(tmp_path: Path) -> None:
         assert block["codes"] == table.block(0)["codes"]
         assert (await client.get("api/state?first"))["first"] == block
         assert state["first"] is None
+        assert state["read"] == state["size"] == path.stat().st_size
         assert (await client.get("api/rollout/7"))["id"] == block["id"][7]
         assert state["facts"]["judges"] == ["judge"]
         assert {signal["name"] for signal in await client.get("api/signals")} >= {"missing", "flat_groups"}
