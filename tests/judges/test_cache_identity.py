@@ -303,6 +303,23 @@ async def test_verdicts_on_disk_are_found_while_the_server_is_away(tmp_path: Pat
     assert rows(path) == stored  # nothing is stored while it is away
 
 
+async def test_an_engine_that_is_away_is_not_asked_for_each_verdict_what_it_is(tmp_path: Path) -> None:
+    class Counts(Engine):
+        asked = 0
+
+        async def identity(self) -> str:
+            self.asked += 1
+            return await super().identity()
+
+    engine = Counts("old")
+    judge = Cached(engine, disk=DiskCache(tmp_path / "cache.sqlite"))
+    assert [await score(judge, text) for text in "abc"] == [0.9] * 3
+    engine.up, engine.asked = False, 0
+    assert [await score(judge, text) for text in "abcabc"] == [0.9] * 6
+    assert engine.asked == 1
+    judge.disk.close()
+
+
 async def test_what_is_not_stored_waits_and_is_stored_under_what_came_back(tmp_path: Path) -> None:
     engine = Engine("old")
     judge = Cached(engine, disk=DiskCache(tmp_path / "cache.sqlite"))

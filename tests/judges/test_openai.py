@@ -456,6 +456,25 @@ async def test_how_labels_are_read_and_prompts_are_sent_is_part_of_the_identity(
     options: list[dict[str, Any]] = [{}, {"logprobs": "top"}, {"tokenizer": "some/model"}]
     named = [OpenAIJudge(server.url, identity="a", **each) for each in options]
     assert len({await judge.identity() for judge in named}) == 3
+    bodies: list[dict[str, Any]] = [{"top_a": 1.0, "rank": 3}, {"rank": 3, "top_a": 1.0}]
+    assert (
+        len({await OpenAIJudge(server.url, identity="a", extra_body=body).identity() for body in bodies}) == 1
+    )
+
+
+async def test_a_server_that_does_not_know_the_model_any_more_is_asked_for_its_models() -> None:
+    async with FakeServer("vllm") as server:
+        judge = OpenAIJudge(server.url)
+        await judge.complete(ask())
+        server.models, server.root, before = ("newer",), "/models/newer", server.listed
+        server.fault = says('{"error": {"message": "The model `judge` does not exist."}}', status=404)
+        with pytest.raises(JudgeRejected):
+            await judge.complete(ask())
+        server.fault = None
+        await judge.complete(ask())
+        assert server.listed > before
+        assert server.bodies[-1]["model"] == "newer"
+        await judge.close()
 
 
 async def test_servers_of_the_same_weights_have_the_same_identity() -> None:

@@ -449,3 +449,8 @@ async def test_replicas_loads_add_up() -> None:
         replica.judge.load = lambda load=load: asyncio.sleep(0, load)
         loads.append(replica.judge.load)
     assert await routed.load() == EngineLoad(7, 3)
+
+
+def test_routes_without_a_judge_are_refused() -> None:
+    with pytest.raises(ConfigError, match="routes: give at least one pattern with its judge"):
+        JudgeRoutes({})

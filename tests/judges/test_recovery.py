@@ -608,6 +608,19 @@ async def test_an_engine_that_claims_to_be_well_and_does_nothing_hangs() -> None
 
 
 @pytest.mark.usefixtures("_impatient")
+@pytest.mark.parametrize("error", [JudgeUnavailable("connection refused"), TimeoutError(), OSError()])
+async def test_an_engine_that_cannot_say_what_it_does_and_does_nothing_hangs(error: Exception) -> None:
+    class Silent(Claims):
+        async def progress(self) -> object:
+            raise error
+
+    engine = Silent(up=False)
+    with pytest.raises(JudgeUnavailable, match="hangs"):
+        await HangGuard(engine).complete(engine, ask())
+    assert engine.hung == 1
+
+
+@pytest.mark.usefixtures("_impatient")
 @pytest.mark.parametrize("knows", [True, False])
 async def test_an_engine_that_makes_progress_does_not_hang(knows: bool) -> None:
     engine = Claims(up=False)

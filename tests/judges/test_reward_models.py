@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from judgekit import ConfigError, Failed, GradingRunner, Retry, Rollout, Score, Weighted
+from judgekit import Abstained, ConfigError, Failed, GradingRunner, Retry, Rollout, Score, Weighted
 from judgekit.config import load_runner
 from judgekit.graders import RewardModelGrader
-from judgekit.judges import HTTPRewardModel, LayerOptions, stacked_reward_model
+from judgekit.judges import HTTPRewardModel, LayerOptions, Piece, Turn, stacked_reward_model
 from judgekit.judges.layers import recovery
 from judgekit.judges.layers.stack import CacheOptions
 
@@ -58,6 +58,33 @@ async def test_what_is_no_number_is_a_failure(number: str) -> None:
         assert result.grades["rm"].error == "JudgeUnavailable"
         assert result.grades["rm"].cause == "infrastructure"
         assert result.reward is None
+        await model.close()
+
+
+async def test_what_the_model_cannot_read_is_abstained_from() -> None:
+    image = [
+        {
+            "role": "user",
+            "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}],
+        }
+    ]
+    async with FakeServer() as server:
+        model = HTTPRewardModel(server.url)
+        grader = RewardModelGrader(model)
+        assert await grader.grade(Rollout(response="text")) == Abstained("there is no prompt")
+        unread = await grader.grade(Rollout(prompt=image, response="text"))
+        assert isinstance(unread, Abstained)
+        assert "in the prompt, and the model reads text only" in unread.reason
+        assert not server.bodies
+        await model.close()
+
+
+async def test_a_server_is_told_by_default_to_leave_the_number_as_it_is() -> None:
+    async with FakeServer() as server:
+        model = HTTPRewardModel(server.url)
+        await model.reward([Turn("user", (Piece("p"),)), Turn("assistant", (Piece("r"),))])
+        assert server.bodies[-1]["use_activation"] is False
+        assert server.bodies[-1]["add_generation_prompt"] is False
         await model.close()
 
 

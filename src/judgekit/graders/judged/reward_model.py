@@ -28,7 +28,7 @@ class RewardModelGrader:
 
     inputs = ("prompt", "response")
     gives_turns = False
-    abstains = "never"
+    abstains = "there is no prompt, or it holds more than text"
     source = "the reward model's own"
 
     def __init__(
