@@ -93,8 +93,9 @@ def test_python_takes_names_alone(of: Any) -> None:
     for function in (flat, spread):
         with pytest.raises(ConfigError, match="takes a grader's name"):
             function(of)
-    with pytest.raises(ConfigError, match="share takes a condition"):
-        share(of)
+    for condition in (of, of >= 1) if isinstance(of, Weighted | Score) else (of,):
+        with pytest.raises(ConfigError, match="share takes a condition"):
+            share(condition)
 
 
 def test_it_stands_in_a_condition_and_nowhere_else() -> None:

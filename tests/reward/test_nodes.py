@@ -25,6 +25,7 @@ from judgekit import (
     Weighted,
     grader,
 )
+from judgekit.reward.conditions import is_finite
 from judgekit.reward.explain import explain
 from judgekit.reward.nodes import Node, as_node, equal_weights, score_names, walk
 from judgekit.reward.spec import parse
@@ -225,3 +226,15 @@ def test_a_clipped_score_drops_out_as_the_score_does() -> None:
         Weighted({"given": 0.4, "clipped": (0.6, Clip("nothing", 0.0, 1.0))}),
     ).run_sync([Rollout(response="x")])
     assert kept.reward is None
+
+
+@pytest.mark.parametrize("normalize", ["yes", 1, None, []])
+def test_whether_weights_are_shares_is_true_or_false(normalize: Any) -> None:
+    with pytest.raises(ConfigError, match="normalize is true or false"):
+        parse({"weighted": {"a": 1}, "normalize": normalize})
+
+
+def test_a_number_beyond_the_floats_is_not_finite() -> None:
+    assert [is_finite(number) for number in (1, 0.5, True, 10**400, math.inf, math.nan, "1", None)] == [
+        *(True, True), *[False] * 6
+    ]  # fmt: skip
