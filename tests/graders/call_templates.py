@@ -111,6 +111,9 @@ TEMPLATES: Mapping[str, Callable[[Sequence[Made]], str]] = {
     "deepseek_v32": lambda calls: (
         f"<｜DSML｜function_calls>\n{_each(calls, lambda call: _invoke(call, '｜DSML｜', typed=True))}\n</｜DSML｜function_calls>"
     ),
+    "deepseek_v41": lambda calls: (
+        f"<｜DSML｜ calls>\n{_each(calls, lambda call: _invoke(call, '｜DSML｜ ', typed=True))}\n</｜DSML｜ calls>"
+    ),
     "mistral": lambda calls: _each(calls, lambda call: f"[TOOL_CALLS]{call[0]}[ARGS]{_json(call[1])}", ""),
     "mistral, a list": lambda calls: f"[TOOL_CALLS] {_list(calls)}",
     "mistral, with ids": lambda calls: _each(

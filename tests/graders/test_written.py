@@ -1,4 +1,4 @@
-"""Calls in a text, in the forms of the models' chat templates. tests/vllm/test_tool_parsers.py asks vLLM the same."""
+"""Calls in a text, in the forms of the models' chat templates. tests/vllm/test_parsers.py asks vLLM the same."""
 
 from __future__ import annotations
 

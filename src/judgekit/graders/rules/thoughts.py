@@ -9,15 +9,21 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_THINK = r"think|thinking|thought|thoughts|reasoning"
+_THINK = r"(?:\w{1,12}:)?(?:think|thinking|thought|thoughts|reasoning)|longcat_think"
 _THOUGHT_ENDS = re.compile(
-    rf"</(?:{_THINK})>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|<\|channel\|>final<\|message\|>",
+    rf"</(?:{_THINK})>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|<\|END_THINKING\|>|<\|plamo:end_think:plamo\|>|<channel\|>"
+    r"|<\|channel\|>final<\|message\|>",
     re.IGNORECASE,
 )
-_THOUGHT_OPENS = re.compile(rf"<(?:{_THINK})>|\[THINK\]|◁think▷|<\|begin_of_thought\|>", re.IGNORECASE)
+_ANALYSIS = r"<\|channel\|>analysis<\|message\|>"
+_THOUGHT_OPENS = re.compile(
+    rf"<(?:{_THINK})>|\[THINK\]|◁think▷|<\|begin_of_thought\|>|<\|START_THINKING\|>|<\|plamo:begin_think:plamo\|>"
+    rf"|<\|channel>thought\b|{_ANALYSIS}",
+    re.IGNORECASE,
+)
 _MESSAGE_ENDS = re.compile(r"<\|end\|>|(?=<\|start\|>)")
 _AGENT = re.compile(
-    rf"(?P<call><tool_call>)|(?P<analysis><\|channel\|>analysis<\|message\|>)|(?P<opens>{_THOUGHT_OPENS.pattern})|(?:{_THOUGHT_ENDS.pattern})",
+    rf"(?P<call><tool_call>)|(?P<analysis>{_ANALYSIS})|(?P<opens>{_THOUGHT_OPENS.pattern})|(?:{_THOUGHT_ENDS.pattern})",
     re.IGNORECASE,
 )
 
@@ -40,6 +46,7 @@ def remembered(function: Callable[..., T]) -> Callable[..., T]:
 @remembered
 def after_think(text: str) -> str | None:
     """Return the text after the thinking, or all of it; None if there is only thinking. Tokens that end a turn are left out."""
+    text = _with_its_marks(text)
     ended = None
     for ended in _THOUGHT_ENDS.finditer(text):  # noqa: B007 - the last one is wanted
         pass
@@ -48,6 +55,22 @@ def after_think(text: str) -> str | None:
         before = rest[: opening.start()]
         return before if before.strip() else None
     return rest
+
+
+_BARE_ANALYSIS = re.compile(r"analysis(?=[A-Z\"'(])")
+_BARE_HEADER = re.compile(r"assistant(analysis|commentary|final)")
+
+
+def _with_its_marks(text: str) -> str:
+    """Put back gpt-oss's marks where decoding has dropped them: `analysisThe sum…assistantfinalIt is 42.`"""
+    if not _BARE_ANALYSIS.match(text):
+        return text
+    return "<|channel|>analysis<|message|>" + _BARE_HEADER.sub(_header, text[len("analysis") :])
+
+
+def _header(match: re.Match[str]) -> str:
+    message = "" if match[1] == "commentary" else "<|message|>"
+    return f"<|end|><|start|>assistant<|channel|>{match[1]}{message}"
 
 
 _END_TOKENS = re.compile(
@@ -68,6 +91,7 @@ def without_end(text: str) -> str:
 @remembered
 def without_thinking(text: str) -> str:
     """Remove each thought, and keep what stands between them, as agents write it."""
+    text = _with_its_marks(text)
     if "<" not in text and "[" not in text and "◁" not in text:
         return text
     kept: list[str] = []

@@ -5,7 +5,7 @@
 | `<tool_call>{…}</tool_call>` | Hermes, Qwen 2.5 and 3 |
 | `<tool_call><function=f><parameter=a>…</parameter></function></tool_call>`, with or without the outer tag | Qwen 3 Coder and later, Seed-OSS, Nemotron |
 | `<tool_call>f<arg_key>a</arg_key><arg_value>…</arg_value></tool_call>` | GLM 4.5 and later |
-| `<invoke name="f"><parameter name="a">…</parameter></invoke>`, with any prefix in the tags | MiniMax M2, DeepSeek V3.2, Step 3 |
+| `<invoke name="f"><parameter name="a">…</parameter></invoke>`, with any prefix in the tags | MiniMax M2, DeepSeek V3.2 and V4, Step 3 |
 | `[TOOL_CALLS][{…}]`, `[TOOL_CALLS]f[ARGS]{…}` | Mistral |
 | `<｜tool▁call▁begin｜>…<｜tool▁sep｜>…<｜tool▁call▁end｜>` | DeepSeek R1, V3 and V3.1 |
 | `<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{…}<|tool_call_end|>` | Kimi K2 |
@@ -50,7 +50,7 @@ _FORM = re.compile(
     rf"""
     <tool_call>(?P<tagged>.*?)(?:</tool_call>|\Z)
   | <function=(?P<function>[^<>\n]{{1,200}})>(?P<body>.*?)(?:</function>|\Z)
-  | <(?P<prefix>[\w:｜]{{0,30}})invoke\ name="(?P<invoked>[^"\n]{{1,200}})">(?P<parameters>.*?)(?:</(?P=prefix)invoke>|\Z)
+  | <(?P<prefix>[\w:｜]{{0,30}}\ ?)invoke\ name="(?P<invoked>[^"\n]{{1,200}})">(?P<parameters>.*?)(?:</(?P=prefix)invoke>|\Z)
   | <｜tool▁call▁begin｜>(?P<deepseek>.*?)(?:<｜tool▁call▁end｜>|\Z)
   | <\|tool_call_begin\|>(?P<kimi>.*?)(?:<\|tool_call_end\|>|\Z)
   | <\|tool_call>call:(?P<gemma>.*?)(?:<tool_call\|>|<turn\|>|\Z)
@@ -150,8 +150,8 @@ def _tagged(text: str, turn: int) -> list[Call]:
 
 _FUNCTION = re.compile(r"<function=(?P<name>[^<>\n]{1,200})>(?P<body>.*?)(?:</function>|\Z)", re.DOTALL)
 _PARAMETER = re.compile(
-    r"<[\w:｜]{0,30}parameter(?:=(?P<short>[^<>\n]{1,200})|\ name=\"(?P<name>[^\"\n]{1,200})\"(?:\ string=\"(?P<string>true|false)\")?)>"
-    r"(?P<value>.*?)(?:</[\w:｜]{0,30}parameter>|(?=<[\w:｜]{0,30}parameter[= ])|\Z)",
+    r"<[\w:｜]{0,30} ?parameter(?:=(?P<short>[^<>\n]{1,200})|\ name=\"(?P<name>[^\"\n]{1,200})\"(?:\ string=\"(?P<string>true|false)\")?)>"
+    r"(?P<value>.*?)(?:</[\w:｜]{0,30} ?parameter>|(?=<[\w:｜]{0,30} ?parameter[= ])|\Z)",
     re.DOTALL,
 )
 

@@ -1,4 +1,4 @@
-"""vLLM's own tool parsers read the calls of each chat template as our rules do."""
+"""vLLM's own parsers read the calls and the thinking of each chat template as our rules do."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from typing import Any
 
 import pytest
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
 
 from judgekit.graders.rules.calls import Call, typed
+from judgekit.graders.rules.thoughts import after_think
 from judgekit.graders.rules.written_calls import written
 from tests.graders.call_templates import CALLS, SCHEMA, TEMPLATES, TOOLS
+from tests.graders.thinking_templates import ANSWER, THINKING, THOUGHT
+from tests.graders.thinking_templates import UNREAD_BY_VLLM as NO_PARSER
 
 PARSERS = {
     template: template
     for template in (
-        "hermes", "qwen3_coder", "glm45", "minimax_m2", "deepseek_v32", "mistral", "deepseek_v3", "deepseek_v31", "kimi_k2", "gemma4",
+        "hermes", "qwen3_coder", "glm45", "minimax_m2", "deepseek_v32", "deepseek_v41", "mistral", "deepseek_v3", "deepseek_v31", "kimi_k2", "gemma4",
         "llama3_json", "granite", "phi4_mini_json", "jamba", "hunyuan_a13b", "xlam", "pythonic", "lfm2", "olmo3",
     )
 } | {"llama3_json after the tag": "llama3_json", "qwen3_coder without the tag": "qwen3_coder", "llama4_pythonic": "llama4_pythonic"}  # fmt: skip
@@ -81,3 +85,14 @@ def test_vllm_reads_the_same_calls(template: str, calls: str) -> None:
     theirs = [(call.function.name, json.loads(call.function.arguments)) for call in found]
     ours = [(call.name, typed(call.arguments, SCHEMA)) for call in written(text) if isinstance(call, Call)]
     assert (ours == theirs) is ((template, calls) not in UNREAD_BY_VLLM)
+
+
+@pytest.mark.parametrize("template", [name for name in THINKING if name not in NO_PARSER])
+def test_vllm_takes_the_same_for_thinking(template: str) -> None:
+    opens, ends = THINKING[template]
+    request = ChatCompletionRequest(model="judge", messages=[{"role": "user", "content": "?"}])
+    parser = ReasoningParserManager.get_reasoning_parser(template)(Tokenizer())
+    text = f"{opens}{THOUGHT}{ends}{ANSWER}"
+    thought, rest = parser.extract_reasoning(text, request)
+    assert (thought.strip(), rest.strip()) == (THOUGHT, ANSWER)
+    assert (after_think(text) or "").strip() == rest.strip()

@@ -1,0 +1,51 @@
+"""What a response only thought, in the forms of the models' chat templates. tests/vllm/test_parsers.py asks vLLM the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from judgekit import Graded, Rollout
+from judgekit.graders import Boxed, FinalAnswer
+from judgekit.graders.rules.thoughts import after_think, without_thinking
+from tests.graders.thinking_templates import ANSWER, THINKING, THOUGHT
+
+
+@pytest.mark.parametrize("template", THINKING)
+def test_what_is_thought_is_no_answer_in_any_form(template: str) -> None:
+    opens, ends = THINKING[template]
+    whole = f"{opens}{THOUGHT}{ends}{ANSWER}"
+    assert (after_think(whole) or "").strip() == ANSWER
+    cut = whole[: whole.index(ends)]
+    assert after_think(cut) is None
+    assert THOUGHT not in without_thinking(whole)
+    assert ANSWER in without_thinking(whole)
+    assert without_thinking(cut) == ""
+    for text, truth, score in ((whole, "42", 1), (whole, "41", 0), (cut, "41", 0)):
+        graded = FinalAnswer().grade(Rollout(response=text, ground_truth=truth))
+        assert isinstance(graded, Graded)
+        assert graded.score == score, (text, truth)
+    graded = Boxed().grade(Rollout(response=cut))
+    assert isinstance(graded, Graded)
+    assert graded.score == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "analysis of the sum: 42", "analysis", "analysis: 42", "Analysis\nThe answer is 42", "<channel> 42", "<x:thinker>42", "a thought 42",
+        "the assistantfinal is 42",
+    ],
+)  # fmt: skip
+def test_ordinary_text_is_no_thought(text: str) -> None:
+    assert after_think(text) == text
+    assert without_thinking(text) == text
+
+
+def test_messages_of_gpt_oss_keep_their_calls_where_decoding_dropped_the_marks() -> None:
+    text = 'analysisI need it.assistantcommentary to=functions.f json{"a": 1}assistantanalysisNow I know.assistantfinalIt is 42.'
+    kept = without_thinking(text)
+    assert "need" not in kept
+    assert "know" not in kept
+    assert 'to=functions.f json{"a": 1}' in kept
+    assert kept.endswith("It is 42.")
+    assert after_think(text) == "It is 42."
