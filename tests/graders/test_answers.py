@@ -381,7 +381,7 @@ AROUND = [
     ("She has 6*7=<<6*7=42>>42 apples.", "42", 1), (r"\boxed{x \ge 42}", "42", 0), ("The answer is 42 squared", "42", 0),
     ("The answer is half of 42", "42", 0), ("The answer is twice 42", "42", 0), ("The answer is the square root of 42.", "42", 0),
     ("The answer is 42 divided by 2", "42", 0), ("The answer is 42 factorial", "42", 0), ("=> 42", "42", 1),
-    ("The answer is 42<|im_end|>", "42", 1), ("The answer is 42.<|eot_id|><|endoftext|>\n", "42", 1), ("#### 42</s>", "42", 1),
+    ("The answer is 42<|im_end|>", "42", 1), ("The answer is 42.<turn|>", "42", 1), ("#### 42[e~[", "42", 1), ("The answer is 42.<|eot_id|><|endoftext|>\n", "42", 1), ("#### 42</s>", "42", 1),
     ("42<\uff5cend\u2581of\u2581sentence\uff5c>", "42", 1), ("Answer: 42, as 6 * 7 = 42.", "42", 1), ("The answer is 3.5 cups.", "7/2", 1),
     ("The answer is now 42", "42", 1), ("Answer: #42", "42", 1), ("Answer: the 42nd", "42", 1), ("Answer: 42 \u00b0C", "42", 1),
     ("Answer: 42 kg\u00b7m/s", "42", 1), ("Answer: 42 N\u00b7m", "42", 1), ("Answer: 42 x\u00b7m", "42", 0),

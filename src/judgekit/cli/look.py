@@ -131,6 +131,7 @@ def _task(rollouts: Sequence[Rollout], criteria: str) -> tuple[str, str]:
     """Return what kind of task rollouts are, and what shows it. *criteria*: as `Looked` has them."""
     from judgekit.graders.rules.agents.expected import expected_calls
     from judgekit.graders.rules.programs.code_forms import read_cases
+    from judgekit.graders.rules.written_calls import MARKS
 
     if any(PAIRED in rollout.extra for rollout in rollouts):
         return "preference", f"there are pairs, {' and '.join(PAIR)}"
@@ -143,8 +144,11 @@ def _task(rollouts: Sequence[Rollout], criteria: str) -> tuple[str, str]:
         return "open", "there are no references"
     if all(any("why" not in case for case in read_cases(truth)) for truth in truths):
         return "code", "the references are test cases"
-    if any(rollout.messages for rollout in rollouts) and all(
-        expected_calls(truth) is not None for truth in truths
+    spoken = any(rollout.messages for rollout in rollouts)
+    marks = (*MARKS, "arguments", "parameters")  # else a list of words may be one of tools' names
+    if all(
+        expected_calls(truth) is not None and (spoken or any(mark in str(truth) for mark in marks))
+        for truth in truths
     ):
         return "tools", "the references are tool calls"
     return _answers(truths)

@@ -74,7 +74,8 @@ def _header(match: re.Match[str]) -> str:
 
 
 _END_TOKENS = re.compile(
-    r"(?:(?:<\|[A-Za-z_]{2,30}\|>|<｜[^｜\n]{2,30}｜>|</s>|<eos>|<end_of_turn>)\s*+)++\Z", re.IGNORECASE
+    r"(?:(?:<\|[A-Za-z_]{2,30}\|>|<｜[^｜\n]{2,30}｜>|</s>|<eos>|<end_of_turn>|<turn\|>|\[e~\[)\s*+)++\Z",
+    re.IGNORECASE,
 )
 _END_CHARS = 2_000
 """Characters at the end that are searched for them."""
@@ -82,7 +83,7 @@ _END_CHARS = 2_000
 
 def without_end(text: str) -> str:
     """Remove the control tokens with which a model ends its turn, where a trainer keeps them."""
-    if not text.rstrip().endswith(">"):
+    if not text.rstrip().endswith((">", "[e~[")):
         return text
     end = _END_TOKENS.search(text, max(0, len(text) - _END_CHARS))
     return text if end is None else text[: end.start()]
