@@ -18,6 +18,8 @@ import pytest
 from judgekit import Abstained, ConfigError, DataError, Failed, Graded, RewardResult, Rollout, Skipped
 from judgekit.data import read_rollouts, results_frame, rollout_from, rollouts_from, write_results
 from judgekit.data.result_files import result_row
+from judgekit.graders.rules.agents.trajectory import read_trajectory
+from judgekit.rollouts.rows import as_messages
 
 
 def test_every_field_is_read_and_the_rest_is_extra(tmp_path: Path) -> None:
@@ -651,3 +653,40 @@ def test_a_column_with_nearly_a_fields_name_is_told(
 def test_a_misspelt_response_is_told(name: str) -> None:
     with pytest.raises(DataError, match=f"--map response={name}"):
         rollouts_from([{name: "x"}])
+
+
+def test_sharegpt_s_turns_are_messages(tmp_path: Path) -> None:
+    """As Hermes', ToolACE's and SWE-agents' trajectories are stored."""
+    call = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
+    turns = [("system", "You call."), ("human", "Go."), ("gpt", call), ("tool", "12"), ("function_call", '{"name": "g", "arguments": {}}'),
+             ("observation", "13"), ("gpt", "It is 13.")]  # fmt: skip
+    row = {"conversations": [{"from": who, "value": said} for who, said in turns], "ground_truth": "13"}
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row))
+    (rollout,) = read_rollouts(path, columns={"response": "conversations"})
+    assert rollout.response == "It is 13."
+    roles = ["system", "user", "assistant", "tool", "assistant", "tool", "assistant"]
+    assert [message["role"] for message in rollout.messages] == roles
+    assert rollout.prompt == [{"role": "system", "content": "You call."}, {"role": "user", "content": "Go."}]
+    found = read_trajectory(rollout)
+    assert [(made.name, made.answer and made.answer.text) for made in found.calls] == [
+        ("f", "12"),
+        ("g", "13"),
+    ]
+    with pytest.raises(DataError, match="if 'conversations' is it: --map response=conversations"):
+        list(read_rollouts(path))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        [{"from": "a"}],
+        [{"from": 1, "value": "x"}],
+        [{"from": "a", "value": "x", "role": "user"}],
+        [],
+        "x",
+        None,
+    ],
+)
+def test_what_are_not_sharegpt_s_turns_stays(odd: Any) -> None:
+    assert as_messages(odd) is odd

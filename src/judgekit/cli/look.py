@@ -13,7 +13,7 @@ from msgspec import Struct
 from judgekit.data.files import Broken, read_rows
 from judgekit.data.rollout_files import PAIR, PAIRED, each_rollout, hint_at_columns, responses_of
 from judgekit.errors import ConfigError, DataError
-from judgekit.rollouts.rows import HOLDERS, POLICY, given
+from judgekit.rollouts.rows import HOLDERS, POLICY, as_messages, given
 from judgekit.types import OTHER_NAMES, Rollout
 
 LOOKED_AT = 64
@@ -53,7 +53,7 @@ class Looked(Struct):
 def look(path: Path) -> Looked:
     """Read the first rows of a file. Raises DataError if it cannot be read, or holds no rows."""
     rows = _first_rows(path)
-    whole = list(rows.values())
+    whole = [{key: as_messages(value) for key, value in row.items()} for row in rows.values()]
     columns = dict(_columns(whole))
     answered = _answered(whole, columns)
     if not answered:

@@ -11,7 +11,7 @@ from typing import Any
 
 from judgekit.data.files import Broken, Cells, read_rows
 from judgekit.errors import ConfigError, DataError, did_you_mean
-from judgekit.rollouts.rows import HOLDERS, POLICY, given, last_said, references_in
+from judgekit.rollouts.rows import HOLDERS, POLICY, as_messages, given, last_said, references_in
 from judgekit.types import OTHER_NAMES, Message, Rollout, field_meant, plain
 
 logger = logging.getLogger("judgekit")
@@ -156,6 +156,8 @@ def _made(row: Any, mapping: Mapping[str, str], number: int) -> Iterator[Rollout
         row = _renamed(row, mapping)
     if cells:  # an empty one is nothing, but for the response
         row = {k: v or "" for k, v in row.items() if v is not None or k == "response"}
+    elif isinstance(row, Mapping):
+        row = {key: as_messages(value) for key, value in row.items()}
     responses = responses_of(row)
     if responses is None:
         yield rollout_from(row)

@@ -42,6 +42,28 @@ def references_in(row: Mapping[str, Any], names: Sequence[str] = TRUTHS) -> Iter
             yield name, value
 
 
+def as_messages(value: Any) -> Any:
+    """Return ShareGPT's turns, `{"from": "human", "value": …}`, as messages; all else as it is."""
+    if not (isinstance(value, list | tuple) and value and all(map(_is_turn, value))):
+        return value
+    return [{"role": _ROLES.get(turn["from"], turn["from"]), "content": turn["value"]} for turn in value]
+
+
+def _is_turn(value: Any) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and isinstance(value.get("from"), str)
+        and "value" in value
+        and "role" not in value
+    )
+
+
+_ROLES = {
+    "human": "user", "gpt": "assistant", "chatgpt": "assistant", "model": "assistant", "bot": "assistant", "function_call": "assistant",
+    "observation": "tool", "function_response": "tool", "function": "tool",
+}  # fmt: skip
+
+
 def last_said(turns: Sequence[Message]) -> str:
     """Return the text of the policy's last turn; "" if it has none."""
     said = [turn for turn in turns if turn.get("role") in POLICY]
