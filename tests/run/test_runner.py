@@ -775,6 +775,26 @@ async def test_an_empty_batch_is_an_empty_list() -> None:
     assert await GradingRunner({"digit": digit}).run_groups([[], []]) == [[], []]
 
 
+async def test_run_groups_refuses_what_is_no_rollout_in_any_group() -> None:
+    for groups in ([["x"], [Rollout(response="1")]], [[Rollout(response="1")], ["x"]]):
+        with pytest.raises(DataError, match="is a str, not a judgekit.Rollout"):
+            await GradingRunner({"digit": digit}).run_groups(groups)  # type: ignore[arg-type]
+
+
+async def test_runs_share_no_limit_unless_they_are_told_to() -> None:
+    """Two runs of one rollout each, which must be graded at the same time."""
+    both = asyncio.Barrier(2)
+
+    @grader
+    async def meets(response: str) -> float:
+        await asyncio.wait_for(both.wait(), 20)
+        return 1.0
+
+    runner = GradingRunner({"meets": meets}, max_concurrency=1).with_settings(timeout_s=30)
+    results = await asyncio.gather(*(runner.run([Rollout(response=text)]) for text in "ab"))
+    assert [result.reward for (result,) in results] == [1.0, 1.0]
+
+
 async def test_run_groups_keeps_the_nesting() -> None:
     groups = [numbered(3), [], numbered(1)]
     results = await GradingRunner({"digit": digit}, transform="center").run_groups(groups)

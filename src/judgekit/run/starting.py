@@ -109,7 +109,6 @@ class Starter:
         return True
 
     async def _start(self, limit_s: float) -> None:
-        self._waits_for = {}
         saying = asyncio.create_task(self._say(limit_s))
         try:
             async with asyncio.timeout(limit_s) as limit:
