@@ -28,6 +28,7 @@ from judgekit.judges import (
     stacked,
 )
 from judgekit.judges.engines.replicas import Routed
+from judgekit.judges.layers import cache
 from judgekit.judges.layers.cache import Cached, DiskCache
 
 from .fake_server import FakeServer
@@ -303,7 +304,11 @@ async def test_verdicts_on_disk_are_found_while_the_server_is_away(tmp_path: Pat
     assert rows(path) == stored  # nothing is stored while it is away
 
 
-async def test_an_engine_that_is_away_is_not_asked_for_each_verdict_what_it_is(tmp_path: Path) -> None:
+async def test_an_engine_that_is_away_is_not_asked_for_each_verdict_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_AWAY_S", 1000.0)
+
     class Counts(Engine):
         asked = 0
 

@@ -87,13 +87,13 @@ def written(text: str, turn: int = 0) -> Iterator[Call | str]:
         elif match["name"] is not None:
             yield from _action(match, turn)
         elif match["tag"]:
-            yield Call(match["tag"], match["query"].strip(), "", turn)
+            yield Call(match["tag"], match["query"].strip(), turn=turn)
         elif match["data"]:
             calls, at = _data(text, at, turn)
             yield from calls
         elif name := match["mistral"] or match["channel"]:
             value, at = _value(text, at)
-            yield Call(name, value, "", turn)
+            yield Call(name, value, turn=turn)
         else:
             yield from _marked(match, turn)
 
@@ -104,7 +104,7 @@ def _action(match: re.Match[str], turn: int) -> list[Call]:
     if name.lower() in _FINISH:
         return []
     given = next((g for g in (match["bracket"], match["paren"], match["input"]) if g is not None), "")
-    return [Call(name, parsed_arguments(given.strip("` \n")), "", turn)]
+    return [Call(name, parsed_arguments(given.strip("` \n")), turn=turn)]
 
 
 def _marked(match: re.Match[str], turn: int) -> Iterator[Call]:
@@ -114,20 +114,20 @@ def _marked(match: re.Match[str], turn: int) -> Iterator[Call]:
     elif match["function"] is not None:
         yield _function(match["function"], match["body"], turn)
     elif match["invoked"] is not None:
-        yield Call(match["invoked"].strip(), _parameters(match["parameters"]), "", turn)
+        yield Call(match["invoked"].strip(), _parameters(match["parameters"]), turn=turn)
     elif match["deepseek"] is not None:
         yield _deepseek(match["deepseek"], turn)
     elif match["kimi"] is not None:
         name, _, arguments = match["kimi"].partition("<|tool_call_argument_begin|>")
         name = re.sub(r":\d{1,9}\Z", "", name.strip().removeprefix("functions."))
-        yield Call(name, parsed_arguments(arguments), "", turn)
+        yield Call(name, parsed_arguments(arguments), turn=turn)
     elif match["gemma"] is not None:
         name, _, arguments = match["gemma"].partition("{")
-        yield Call(name.strip(), _gemma("{" + arguments), "", turn)
+        yield Call(name.strip(), _gemma("{" + arguments), turn=turn)
     else:
         code = match["code"].strip()
         calls = _python(code, turn) if code else []
-        yield from [Call("", code, "", turn)] if calls is None else calls
+        yield from [Call("", code, turn=turn)] if calls is None else calls
 
 
 @reads_rollout
@@ -138,14 +138,14 @@ def _tagged(text: str, turn: int) -> list[Call]:
             calls = _calls(json.loads(text), turn)
         except ValueError:
             calls = []
-        return calls or [Call("", text, "", turn)]
+        return calls or [Call("", text, turn=turn)]
     if found := [_function(match["name"], match["body"], turn) for match in _FUNCTION.finditer(text)]:
         return found
     name, *pairs = text.split("<arg_key>")
     if not re.fullmatch(r"[A-Za-z_][\w.-]{0,199}", name.strip()):
-        return [Call("", text, "", turn)]
+        return [Call("", text, turn=turn)]
     # GLM writes no brackets around no arguments
-    return [Call(name.strip(), dict(map(_pair, pairs)), "", turn, complete=bool(pairs))]
+    return [Call(name.strip(), dict(map(_pair, pairs)), turn=turn, complete=bool(pairs))]
 
 
 _FUNCTION = re.compile(r"<function=(?P<name>[^<>\n]{1,200})>(?P<body>.*?)(?:</function>|\Z)", re.DOTALL)
@@ -164,12 +164,8 @@ def _pair(text: str) -> tuple[str, Untyped]:
 
 
 def _function(name: str, body: str, turn: int) -> Call:
-    return Call(
-        name.strip(),
-        parsed_arguments(body) if body.lstrip().startswith("{") else _parameters(body),
-        "",
-        turn,
-    )
+    arguments = parsed_arguments(body) if body.lstrip().startswith("{") else _parameters(body)
+    return Call(name.strip(), arguments, turn=turn)
 
 
 def _parameters(text: str) -> Any:
@@ -197,7 +193,7 @@ def _deepseek(text: str, turn: int) -> Call:
     if not rest.lstrip().startswith("{"):  # a type stands before the name, and a fence around the arguments
         name, _, rest = rest.strip().partition("\n")
         rest = re.sub(r"\A\s*```\w*\s*|\s*```\s*\Z", "", rest)
-    return Call(name.strip(), parsed_arguments(rest), "", turn)
+    return Call(name.strip(), parsed_arguments(rest), turn=turn)
 
 
 _JSON = json.JSONDecoder()
@@ -219,12 +215,11 @@ def _value(text: str, at: int) -> tuple[Any, int]:
 def _data(text: str, at: int, turn: int) -> tuple[list[Call], int]:
     """Return the calls of the JSON values from *at* on, and where they end."""
     found: list[Call] = []
-    while text[(start := _BETWEEN.match(text, at).end()) :][:1] in ("[", "{"):  # type: ignore[union-attr]
-        value, at = _value(text, start)
-        found += _calls(value, turn) or [Call("", text[start:at].strip(), "", turn)]
-    if not found:
+    while not found or text.startswith(("{", "["), at):
+        start = at
         value, at = _value(text, at)
-        found = [Call("", value, "", turn)]
+        found += _calls(value, turn) or [Call("", text[start:at].strip(), turn=turn)]
+        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
     return found, at
 
 
@@ -270,6 +265,8 @@ def nothing_else(text: str, turn: int = 0) -> list[Call]:
         whole = fenced[1].strip()
     if whole[-1:] in ("]", ")") and _CODE.match(whole):
         return _python(whole, turn) or []
+    if not (whole.startswith(("{", "[")) or _NAMED.match(whole)):
+        return []
     found: list[Any] = []
     at = 0
     try:
@@ -307,7 +304,7 @@ def _python(code: str, turn: int) -> list[Call] | None:
     found = in_python(code)
     if found is None or any(values for _, values, _ in found):
         return None
-    return [Call(name, named, "", turn) for name, _, named in found]
+    return [Call(name, named, turn=turn) for name, _, named in found]
 
 
 def in_python(code: str) -> list[tuple[str, list[Any], dict[str, Any]]] | None:
