@@ -11,6 +11,8 @@ from judgekit.judges.prompts.thinking_marks import marks_of, without_thought
 QWEN = "{% if enable_thinking is false %}<think>\n\n</think>{% endif %}"
 MAGISTRAL = "{{ '[THINK]' + m.thinking + '[/THINK]' }}"
 SEED = "<seed:think>{{ m.reasoning_content }}</seed:think>"
+MINIMAX = "{{ '<mm:think>' + m.reasoning + '</mm:think>' }}"
+GEMMA = "{{ '<|channel>thought\\n' + m.reasoning + '<channel|>' }}"
 HARMONY = "<|start|>assistant<|channel|>analysis<|message|>{{ m.thinking }}<|end|>"
 
 
@@ -22,6 +24,8 @@ HARMONY = "<|start|>assistant<|channel|>analysis<|message|>{{ m.thinking }}<|end
         ("assistant\n<thinking>", "", "</thinking>", ""),
         ("[/INST]", MAGISTRAL, "[/THINK]", "[THINK]"),
         ("assistant\n", SEED, "</seed:think>", "<seed:think>\n"),
+        ("assistant\n", MINIMAX, "</mm:think>", "<mm:think>\n"),
+        ("<|turn>model\n", GEMMA, "<channel|>", "<|channel>thought\n"),
         ("<|start|>assistant", HARMONY, "<|end|>", "<|channel|>analysis<|message|>"),
     ],
 )

@@ -24,6 +24,8 @@ TAGS = (
     Marks("<thinking>", "</thinking>"),
     Marks("[THINK]", "[/THINK]", after_start=""),
     Marks("<seed:think>", "</seed:think>"),
+    Marks("<mm:think>", "</mm:think>"),
+    Marks("<|channel>thought", "<channel|>", after_end=""),
 )
 HARMONY = Marks(
     "<|channel|>analysis<|message|>",
@@ -54,7 +56,7 @@ def marks_of(prompt: str, template: str) -> tuple[Marks, str]:
     if _is_harmony(template):
         return HARMONY, HARMONY.start
     raise ConfigError(
-        "the judge's chat template knows no thinking (of the forms <think>, [THINK], <seed:think> and harmony): write "
+        "the judge's chat template knows no thinking (of the forms <think>, [THINK], <seed:think>, <mm:think>, <|channel>thought and harmony): write "
         "thinking: false"
     )
 
