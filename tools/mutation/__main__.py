@@ -3,7 +3,7 @@
     make mutation                                    # 1,500 by lines, and 30 of each room that needs engines, trainers or a cluster
     make mutation ROOMS="run reward" MUTANTS=200     # of some rooms alone
     make mutation SEED=7                             # the same ones again: the seed of a run is printed
-    make mutation SINCE=HEAD~3                       # of the lines that were changed since
+    make mutation SINCE=HEAD~3                       # of the lines that were changed since, in rooms whose tests are quick
     make mutation WHOLE=1                            # ask the slow tests what the quick ones let through
 
 The quick tests are those of `make unit`: what one sees before one pushes. Rooms that need engines, trainers or a cluster have all
@@ -227,7 +227,11 @@ def main() -> None:
     os.chdir(ROOT)
     began = time.monotonic()
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
-    rooms = [room for room in ROOMS if not options.rooms or room.name in options.rooms]
+    rooms = [
+        room
+        for room in ROOMS
+        if room.name in options.rooms or (not options.rooms and not (options.since and room.few))
+    ]
     tried = chosen(rooms, options.mutants, seed, changed_since(options.since) if options.since else None)
     rooms = [room for room in rooms if tried[room.name]]
     jobs = [
