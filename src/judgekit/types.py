@@ -52,6 +52,10 @@ OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
 """Names that columns of these fields often have elsewhere: named in hints, never taken for them."""
 
 
+SOLUTION_STR, QUERY = "judgekit.solution_str", "judgekit.query"
+"""Keys of `extra` for the text that verl's and OpenRLHF's own functions get, where it is not the response, or prompt and response."""
+
+
 class _NamesMeant(StructMeta):
     """Answers a call with wrong names by the right ones."""
 

@@ -127,7 +127,7 @@ def test_an_unsure_verdict_goes_to_the_careful_one(tmp_path: Path) -> None:
     grade = results[1].grades["judge"]
     assert isinstance(grade, Abstained)
     assert grade.reason == "not trusted between 0.3 and 0.7"
-    assert grade.metadata == {"raw": "text", "reason": "because", UNTRUSTED: 0.5}
+    assert grade.metadata == {"raw": "text", "untrusted_reason": "because", UNTRUSTED: 0.5}
     assert untrusted(grade) == Graded(0.5, "because", {"raw": "text"})
     assert results[0].grades["judge"] == Graded(0.9, "because", {"raw": "text"})
     assert "careful" not in {name for name, one in results[0].grades.items() if isinstance(one, Graded)}

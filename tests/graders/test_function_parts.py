@@ -28,6 +28,7 @@ from judgekit.graders.function import FIELDS, lifetimes
 from judgekit.graders.protocol import as_grade, check_grader, output, per_member
 from judgekit.graders.reward_functions import signature_of
 from judgekit.graders.trust import UNTRUSTED, untrusted, with_trust
+from judgekit.types import QUERY, SOLUTION_STR
 
 SYSTEM, USER, REPLY = ({"role": role, "content": role} for role in ("system", "user", "assistant"))
 
@@ -155,7 +156,7 @@ def test_verls_extra_info_has_what_verl_adds() -> None:
     made = from_function(score)
     made.grade(Rollout(response="a"))
     made.grade(
-        Rollout(response="a", extra={"solution_str": "all", "__num_turns__": 2, "reward_scores": {"x": 1}})
+        Rollout(response="a", extra={SOLUTION_STR: "all", "__num_turns__": 2, "reward_scores": {"x": 1}})
     )
     made.grade(Rollout(response="a", extra={"num_turns": 3, "rollout_reward_scores": {"y": 1}}))
     assert seen == [
@@ -201,7 +202,7 @@ def test_openrlhf_gets_the_question_with_its_answer() -> None:
         return [1.0]
 
     from_function(score).grade(Rollout(response="a", prompt="q", ground_truth="t"))
-    from_function(score).grade(Rollout(response="a", prompt="q", extra={"query": "own"}))
+    from_function(score).grade(Rollout(response="a", prompt="q", extra={QUERY: "own"}))
     assert seen == [(["qa"], ["q"], ["t"]), (["own"], ["q"], [None])]
 
 
@@ -641,7 +642,7 @@ def test_a_grader_may_say_more_of_itself(attributes: dict[str, Any]) -> None:
             Graded(0.5, "why", {"a": 1}, Usage(calls=1), (0.5, None)),
             Abstained(
                 "not trusted between 0.3 and 0.7",
-                {"a": 1, UNTRUSTED: 0.5, "reason": "why", "turns": (0.5, None)},
+                {"a": 1, UNTRUSTED: 0.5, "untrusted_reason": "why", "untrusted_turns": (0.5, None)},
                 Usage(calls=1),
             ),
         ),

@@ -21,6 +21,7 @@ import pytest
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Mapped, Rollout, from_function
 from judgekit.config import load_runner
 from judgekit.trainers import hosted_runner, rollout_of
+from judgekit.types import SOLUTION_STR
 
 QUESTION = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "6*7?"}]
 REPLIES = ("It is 42.", "It is 41.", "<think>6*7</think> 42", "")
@@ -368,7 +369,7 @@ def test_the_text_of_all_turns_is_handed_over_where_there_is_one() -> None:
         seen.append((solution_str, extra_info["level"], "solution_str" in extra_info))
         return 1.0
 
-    extra = {"solution_str": "call 6*7 42 It is 42", "level": 3}
+    extra = {SOLUTION_STR: "call 6*7 42 It is 42", "level": 3}
     GradingRunner({"f": from_function(look)}).run_sync([Rollout(response="It is 42", extra=extra)])
     assert seen == [("call 6*7 42 It is 42", 3, False)]
 
@@ -677,3 +678,57 @@ def test_mistakes_in_a_file(tmp_path: Path, spec: str, says: str) -> None:
     path.write_text(f"graders: {{f: {spec}}}\n".replace("HERE", __name__))
     with pytest.raises(ConfigError, match=says):
         load_runner(path)
+
+
+@pytest.mark.parametrize(
+    "column", [{}, {"query": "2+2?"}, {"solution_str": "reference: 4"}, {"response_text": "4"}]
+)
+def test_no_column_of_the_data_takes_the_place_of_what_the_policy_wrote(column: dict[str, Any]) -> None:
+    def openrlhf(queries, prompts, labels):  # type: ignore[no-untyped-def]
+        return [
+            float(label in query[len(p) :]) for query, p, label in zip(queries, prompts, labels, strict=True)
+        ]
+
+    def verl(data_source, solution_str, ground_truth, extra_info=None):  # type: ignore[no-untyped-def]
+        assert {name: extra_info[name] for name in column} == column
+        return float(ground_truth in solution_str)
+
+    rows = [Rollout(prompt="Q: 2+2?", response=said, ground_truth="4", extra=column) for said in (" 4", " 5")]
+    for function in (openrlhf, verl):
+        results = GradingRunner({"g": from_function(function)}).run_sync(rows)
+        assert [result.reward for result in results] == [1.0, 0.0], function
+
+
+@pytest.mark.parametrize(
+    ("info", "reward"), [('{"weight": 0.5}', 0.5), ({"weight": 0.25}, 0.25), ("plain", 1.0), (None, 1.0)]
+)
+def test_verifiers_info_may_be_json_text(info: Any, reward: float) -> None:
+    def weighed(completion, answer, info):  # type: ignore[no-untyped-def]
+        return float(answer in completion) * (info.get("weight", 1.0) if isinstance(info, dict) else 1.0)
+
+    extra = {} if info is None else {"info": info}
+    runner = GradingRunner({"g": from_function(weighed)})
+    assert (
+        runner.run_sync([Rollout(prompt="q", response="4", extra={"answer": "4", **extra})])[0].reward
+        == reward
+    )
+
+
+def test_a_setting_is_not_changed_by_a_column_of_its_name() -> None:
+    def of_verifiers(completion, answer, level=3):  # type: ignore[no-untyped-def]
+        return float(level)
+
+    def of_trl(prompts, completions, level=None, **columns):  # type: ignore[no-untyped-def]
+        assert "level" not in columns
+        return [float(level if isinstance(level, int) else level[0])] * len(completions)
+
+    rows = [Rollout(prompt="q", response="4", extra={"answer": "4", **more}) for more in ({}, {"level": 5})]
+    for function in (of_verifiers, of_trl):
+        grader = from_function(function, score_range=(0, 10))
+        for made in (
+            grader.with_settings({"level": 9}),
+            from_function(functools.partial(function, level=9), score_range=(0, 10)),
+        ):
+            assert [r.reward for r in GradingRunner({"g": made}).run_sync(rows)] == [9.0, 9.0]
+        named = from_function(function, score_range=(0, 10), fields={"level": "extra.level"})
+        assert GradingRunner({"g": named}).run_sync(rows[1:])[0].reward == 5.0

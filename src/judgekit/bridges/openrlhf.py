@@ -21,7 +21,7 @@ from typing import Any
 from judgekit.bridges.bridge import bridge, reward_file, value
 from judgekit.errors import DataError
 from judgekit.trainers import rollout_of, turns_of_tokens
-from judgekit.types import RewardResult, Rollout
+from judgekit.types import QUERY, RewardResult, Rollout
 
 _ENDS = (
     "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "</s>", "<eos>", "<end_of_turn>", "<turn|>",
@@ -38,7 +38,7 @@ def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence
     ((query, prompt, label),) = zip(queries, prompts, labels, strict=True)
     response = response_of(query, prompt)
     # functions written for OpenRLHF get the whole text, with its special tokens
-    rollout = Rollout(prompt=prompt, response=response, ground_truth=label, extra={"query": query})
+    rollout = Rollout(prompt=prompt, response=response, ground_truth=label, extra={QUERY: query})
     (result,) = bridge(reward_file(), grouped=False).grade_sync([rollout])
     paid = value(result)
     return {"rewards": paid, "scores": paid, "extra_logs": _logs(result)}

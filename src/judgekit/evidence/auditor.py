@@ -267,5 +267,5 @@ def _spread(places: Sequence[Place], scores: Mapping[Place, tuple[Entry, float]]
 
 
 def _prompt(entry: Entry) -> str:
-    """Name a rollout's prompt: its group, where the ledger holds no texts."""
-    return repr([entry.run, entry.group_first, entry.group] if entry.prompt is None else entry.prompt)
+    """Name a rollout's prompt: its group, where the ledger holds no prompt."""
+    return repr(entry.prompt or [entry.run, entry.group_first, entry.group])

@@ -181,7 +181,7 @@ def _spec(reading: Reading, labels: Mapping[int, bool], grader: str) -> GraderSp
     found = {
         encoded(bare): bare
         for spec in specs
-        if spec and (one := spec.graders.get(grader)) and (bare := replace(one, trust=None))
+        if spec and (one := spec.graders.get(grader)) and (bare := replace(one, trust=None, price=None))
     }
     if not found:
         raise DataError(f"the ledger does not tell how {grader} graded the labelled rollouts")
@@ -194,8 +194,8 @@ def _spec(reading: Reading, labels: Mapping[int, bool], grader: str) -> GraderSp
 
 
 def _prompt(entry: Entry) -> str:
-    """Name a rollout's prompt: its group, where the ledger holds no texts."""
-    return repr(entry.group if entry.prompt is None else entry.prompt)
+    """Name a rollout's prompt: its group, where the ledger holds no prompt."""
+    return repr(entry.prompt or entry.group)
 
 
 def _score(entry: Entry, grader: str) -> float | None:

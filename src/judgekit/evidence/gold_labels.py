@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import numbered_lines
 from judgekit.ledger.schema import Entry, logger
+from judgekit.rollouts.rows import decoded
 
 _WORDS: dict[Any, bool] = {
     "1": True,
@@ -43,7 +42,8 @@ def read_labels(path: str | os.PathLike[str], entries: Sequence[Entry]) -> dict[
     lost: list[str] = []
     for number, line in numbered_lines(Path(path)):
         row = _row(path, number, line)
-        if (label := row["label"]) is None:
+        label = row["label"]
+        if label is None or label != label:  # as Python writes one that is missing
             continue
         right = _WORDS.get(label.strip().lower()) if isinstance(label, str) else label
         if right not in (0, 1):
@@ -83,8 +83,8 @@ def of_marks(marks: Mapping[tuple[str, int], bool], entries: Sequence[Entry]) ->
 
 def _row(path: Any, number: int, line: bytes) -> dict[str, Any]:
     try:
-        row = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        row = decoded(line)
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}, line {number}: not JSON ({error})") from None
     if not isinstance(row, dict) or "label" not in row:
         raise DataError(f"{path}, line {number}: there is no label: {WAYS}")
@@ -112,6 +112,8 @@ class _Places:
         else:
             raise DataError(f"{where}: it names no rollout: {WAYS}")
         shown = " ".join(map(str, name))
+        if not all(isinstance(part, str | int) for part in name):
+            raise DataError(f"{where}: {shown} is no name of a rollout: {WAYS}")
         places = self.by.get(name, [])
         if len({self.entries[place].rollout_digest for place in places}) > 1:
             raise DataError(f"{where}: {len(places)} rollouts have the {shown}: name them by run and index")

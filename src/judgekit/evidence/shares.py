@@ -28,8 +28,8 @@ class Share(Struct, frozen=True):
 
 def clusters_of(names: Any) -> Any:
     """Number the clusters: an array (n,) of integers from 0."""
-    named = np.asarray(names)
-    return np.unique(named if named.dtype.kind == "i" else named.astype(str), return_inverse=True)[1]
+    numbers: dict[Any, int] = {}
+    return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.intp)
 
 
 def share(hits: Any, clusters: Any, *, level: float = 0.95) -> Share:

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, get_args, get_origin
 
 from msgspec import Struct
@@ -24,7 +26,18 @@ from msgspec import Struct
 from judgekit.errors import ConfigError, closest
 from judgekit.graders.function import FIELDS, FunctionGrader, GroupFunctionGrader, OfFunction
 from judgekit.graders.protocol import Where, per_member
-from judgekit.types import _NOTHING, Abstained, Failed, Graded, Message, Rollout, look_up, plain
+from judgekit.types import (
+    _NOTHING,
+    QUERY,
+    SOLUTION_STR,
+    Abstained,
+    Failed,
+    Graded,
+    Message,
+    Rollout,
+    look_up,
+    plain,
+)
 
 Signature = Literal["trl", "verl", "verifiers", "openrlhf", "plain"]
 """The trainer that a reward function is written for. "plain": its parameters are fields of `Rollout`."""
@@ -156,7 +169,7 @@ def _completion(rollout: Rollout) -> str | list[Message]:
 
 def _columns(rollout: Rollout) -> dict[str, Any]:
     """Return a rollout's columns of the data set, as far as it has them."""
-    found = {**rollout.extra}
+    found = {name: value for name, value in rollout.extra.items() if name not in (QUERY, SOLUTION_STR)}
     for name in ("ground_truth", "data_source"):
         if (value := getattr(rollout, name)) not in (None, ""):
             found.setdefault(name, value)
@@ -178,7 +191,7 @@ def _column(rollout: Rollout, name: str) -> Any:
 
 def _extra_info(rollout: Rollout) -> dict[str, Any]:
     """Return verl's `extra_info`, a dict of the call's own: functions write into it."""
-    info = {name: value for name, value in rollout.extra.items() if name != "solution_str"}
+    info = {name: value for name, value in rollout.extra.items() if name != SOLUTION_STR}
     info.setdefault("num_turns", info.get("__num_turns__"))
     info.setdefault("rollout_reward_scores", info.get("reward_scores", {}))
     return info
@@ -194,16 +207,25 @@ def _state(rollout: Rollout) -> dict[str, Any]:
     return {**_columns(rollout), **own, "trajectory": []}
 
 
+def _info(rollout: Rollout) -> Any:
+    """Return verifiers' `info`, which data sets may hold as JSON text."""
+    found = rollout.extra.get("info", {})
+    if isinstance(found, str):
+        with suppress(ValueError):
+            return json.loads(found)
+    return found
+
+
 _VERIFIERS: dict[str, Callable[[Rollout], Any]] = {
     "prompt": _prompt,
     "completion": _completion,
     "answer": _answer,
-    "info": lambda rollout: rollout.extra.get("info", {}),
+    "info": _info,
     "task": lambda rollout: rollout.extra.get("task"),
 }
 _VERL: dict[str, Callable[[Rollout], Any]] = {
     "data_source": lambda rollout: rollout.data_source,
-    "solution_str": lambda rollout: rollout.extra.get("solution_str", rollout.response),  # of all turns
+    "solution_str": lambda rollout: rollout.extra.get(SOLUTION_STR, rollout.response),
     "ground_truth": lambda rollout: rollout.ground_truth,
     "extra_info": _extra_info,
 }
@@ -228,7 +250,7 @@ _VERIFIERS_GROUP = _Call(trainer="verifiers", values=_plural({**_VERIFIERS, "sta
 _OPENRLHF_CALL = _Call(
     trainer="OpenRLHF",
     values={
-        "queries": lambda rollout: rollout.extra.get("query", rollout.prompt_text + rollout.response),
+        "queries": lambda rollout: rollout.extra.get(QUERY, rollout.prompt_text + rollout.response),
         "prompts": lambda rollout: rollout.prompt_text,
         "labels": lambda rollout: rollout.ground_truth,
     },
@@ -375,15 +397,21 @@ def _arguments(
         reads = {**call.values, **reads}
     optional = frozenset(key for key, one in parameters.items() if one.default is not one.empty)
     rest = takes_all and call.columns
+    not_columns = _NOT_COLUMNS | _bound(function)
 
     def bind(rollout: Rollout) -> dict[str, Any] | Abstained:
         filled = _filled(rollout, reads, optional)
         if rest and isinstance(filled, dict):
             columns = _columns(rollout)
-            return {key: columns[key] for key in columns if key not in _NOT_COLUMNS} | filled
+            return {key: columns[key] for key in columns if key not in not_columns} | filled
         return filled
 
     return bind
+
+
+def _bound(function: Callable[..., Any]) -> frozenset[str]:
+    """The parameters that its user has set, which no column of that name changes."""
+    return frozenset(function.keywords) if isinstance(function, functools.partial) else frozenset()
 
 
 def _readers(
@@ -394,7 +422,9 @@ def _readers(
     for key, parameter in _parameters(function).items():
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise ConfigError(f"grader {name!r}: the parameter {key!r} must be passable by name")
-        if parameter.kind in _REST or key in fields or (call.logs and key in _LOGGERS):
+        if parameter.kind in _REST or key in fields or key in _bound(function):
+            continue
+        if call.logs and key in _LOGGERS:
             continue
         if key in call.values:
             reads[key] = call.values[key]

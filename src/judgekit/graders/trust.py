@@ -28,6 +28,7 @@ logger = logging.getLogger("judgekit")
 
 UNTRUSTED = "untrusted_score"
 """Where an abstention's metadata has the score that was not trusted."""
+_REASON, _TURNS = "untrusted_reason", "untrusted_turns"
 Thresholds = tuple[float, float]
 """Scores up to the first and from the second on are trusted."""
 
@@ -176,9 +177,9 @@ def with_trust(grade: Grade, thresholds: Thresholds | None) -> Grade:
         return grade
     kept = {**(grade.metadata or {}), UNTRUSTED: grade.score}
     if grade.reason:
-        kept["reason"] = grade.reason
+        kept[_REASON] = grade.reason
     if grade.turns is not None:
-        kept["turns"] = grade.turns
+        kept[_TURNS] = grade.turns
     return Abstained(f"not trusted between {low:.4g} and {high:.4g}", kept, grade.usage)
 
 
@@ -186,11 +187,11 @@ def untrusted(grade: Grade) -> Grade:
     """Return a grade as it was before `trust`: of an abstention that has the score which was not trusted, this score."""
     if not isinstance(grade, Abstained) or not grade.metadata or UNTRUSTED not in grade.metadata:
         return grade
-    rest = {key: value for key, value in grade.metadata.items() if key not in (UNTRUSTED, "reason", "turns")}
-    turns = grade.metadata.get("turns")
+    rest = {key: value for key, value in grade.metadata.items() if key not in (UNTRUSTED, _REASON, _TURNS)}
+    turns = grade.metadata.get(_TURNS)
     return Graded(
         float(grade.metadata[UNTRUSTED]),
-        str(grade.metadata.get("reason", "")),
+        str(grade.metadata.get(_REASON, "")),
         rest or None,
         grade.usage,
         None if turns is None else tuple(turns),

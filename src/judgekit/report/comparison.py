@@ -80,14 +80,15 @@ def _finished(table: Table) -> list[int]:
 
 
 def _side(table: Table) -> dict[str, Any]:
-    shown, finished = list(table.shown()), _finished(table)
+    shown = list(table.shown())
+    finished = [row for row in _finished(table) if table.status(row) != "dropped"]  # those are in no mean
     rewards = [x for row in finished if (x := table.numbers["raw"][row]) == x]
     return {
         "ledger": table.path.name,
         "rollouts": len(shown),
         "reward_mean": math.fsum(rewards) / len(rewards) if rewards else None,
         "missing": len(finished) - len(rewards),
-        "unfinished": len(shown) - len(finished),
+        "unfinished": len(shown) - len(_finished(table)),
     }
 
 

@@ -24,7 +24,8 @@ _SAMPLE = 2000
 def signals(table: Table, limits: SignalLimits | None = None) -> list[Signal]:
     """Compute all signals of a ledger; the raised ones come first."""
     limits = limits or SIGNAL_LIMITS
-    rows = [row for row in table.shown() if not math.isnan(table.numbers["raw"][row])]
+    given = [row for row in table.shown() if not math.isnan(table.numbers["raw"][row])]
+    rows = [row for row in given if table.status(row) != "dropped"]  # as a trainer's own figures
     groups = _groups(table, rows)
     reward = table.numbers["raw"]
     evidence = Evidence(length=f"length in {table.length}")

@@ -17,7 +17,7 @@ from judgekit.service.reading import Refusal, decoded_object, field, rollout_at
 from judgekit.service.service import require_reward
 from judgekit.trainers.figures import why_missing
 from judgekit.trainers.rollouts import fields_of_row
-from judgekit.types import PAID, RewardResult, Rollout, content_text
+from judgekit.types import PAID, QUERY, RewardResult, Rollout, content_text
 
 _CONTENT = (str, list)
 
@@ -83,7 +83,7 @@ class OpenRLHF:
             )
         for token in strip:
             response = response.replace(token, "")
-        row = {"prompt": prompt, "response": response, "ground_truth": label, "extra": {"query": text}}
+        row = {"prompt": prompt, "response": response, "ground_truth": label, "extra": {QUERY: text}}
         return rollout_at(row, place)
 
     def write(self, asked: Asked, results: Sequence[RewardResult]) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 from judgekit import Rollout
 from judgekit.trainers import placed, plain, turns_of_tokens
 from judgekit.trainers import rollout_of as make_rollout
-from judgekit.types import content_text
+from judgekit.types import SOLUTION_STR, content_text
 
 logger = logging.getLogger("judgekit")
 
@@ -22,8 +22,6 @@ _LEFT_OUT = (
     "dummy_tensor",
 )
 """Columns that are no part of a rollout's `extra`."""
-WHOLE = "solution_str"
-"""Entry of `extra` with the text of all turns, for functions written for verl; a response of one turn is that text."""
 _told: set[str] = set()
 
 
@@ -80,7 +78,7 @@ def rollout_of(
         response_ids, mask, lambda part: str(tokenizer.decode(part, skip_special_tokens=True))
     )
     if mask is not None and 0 in mask:  # verl's own managers grade this text, with what tools wrote in it
-        fields[WHOLE] = str(tokenizer.decode(list(response_ids), skip_special_tokens=True))
+        fields[SOLUTION_STR] = str(tokenizer.decode(list(response_ids), skip_special_tokens=True))
     if exported := _conversation(fields.get("messages")):
         del fields["messages"]
         turns = _after(prompt, exported)
