@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from judgekit import Failed, GradingRunner, Ledger, Rollout, grader
+from judgekit import DataError, Failed, Graded, GradingRunner, Ledger, Rollout, grader
+from judgekit.evidence import Alarm, thresholds
 from judgekit.evidence.certificate import _threshold, certify
 from judgekit.evidence.gold_labels import read_labels
-from judgekit.evidence.shares import most, share
+from judgekit.evidence.shares import clusters_of, most, share
 from judgekit.ledger.reader import read_ledger
 from judgekit.report.marks import Mark, write_mark
+from judgekit.types import Price
 
 from ..cli.in_process import call
 
@@ -259,6 +263,10 @@ def test_labels_join_by_each_of_the_three_ways_and_marks_are_labels(tmp_path: Pa
         ([{"id": "0-0", "label": [1]}], "line 1: [1] is no label"),
         ([{"id": "0-0"}], "line 1: there is no label"),
         ([{"label": 1}], "line 1: it names no rollout"),
+        ([{"run": [1], "index": 0, "label": 1}], "line 1: run [1] 0 is no name of a rollout"),
+        ([{"rollout_digest": ["x"], "label": 1}], "is no name of a rollout"),
+        ([{"run": "a", "index": [0], "label": 1}], "is no name of a rollout"),
+        ([{"id": "0-0", "label": math.nan}], "none of 0 labels is about a rollout"),
         ([], "none of 0 labels"),
         ([{"id": "0-0", "label": None}], "none of 0 labels"),
     ],
@@ -309,3 +317,63 @@ def test_a_ledger_of_two_settings_and_wrong_names_are_refused(tmp_path: Path) ->
         assert done.returncode == 2
         assert says in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("prompts", "size", "error"), [(150, 8, 0.05), (60, 16, 0.1), (200, 1, 0.05)])
+def test_a_threshold_holds_where_a_judge_is_right_or_wrong_about_a_prompt_as_a_whole(
+    prompts: int, size: int, error: float
+) -> None:
+    """A judge that is wrong a little more often than is certified: in at most one draw of twenty, and what luck adds to it."""
+    draw = np.random.default_rng(7)
+
+    def certified(share: float, *, whole: bool) -> bool:
+        wrong = (
+            np.repeat(draw.random(prompts) < share, size) if whole else draw.random(prompts * size) < share
+        )
+        labels = np.resize([1, 0], prompts * size)
+        scores = np.where(labels.astype(bool) ^ wrong, 0.9, 0.1)
+        return thresholds(scores, labels, np.repeat(np.arange(prompts), size), error).low is not None
+
+    assert sum(certified(1.02 * error, whole=True) for _ in range(300)) <= 15 + 8
+    assert sum(certified(1.02 * error, whole=False) for _ in range(300)) <= 15 + 8
+    if size > 1:  # and it is of use: where rollouts are independent, all of them count
+        assert sum(certified(error / 2, whole=False) for _ in range(30)) >= 25
+
+
+def test_numpy_s_prompts_and_groups_without_prompts_are_clusters() -> None:
+    alarm, same = Alarm(), Alarm()
+    alarm.add([(1.0, False)] * 2, prompts=np.array([1, 1]))
+    same.add([(1.0, False)] * 2, prompts=["a", "a"])
+    assert alarm.log_e == same.log_e
+    with pytest.raises(DataError, match="2 audits have 1 prompts"):
+        alarm.add([(1.0, False)] * 2, prompts=[1])
+    assert clusters_of(["b", "a", "b", "x" * 10_000]).tolist() == [0, 1, 0, 2]
+
+
+def test_a_price_and_no_prompts_are_no_other_settings_and_no_one_cluster(tmp_path: Path) -> None:
+    """400 rollouts of 100 groups, whose data have no prompts; half of them graded before the judge had a price."""
+    scores = random.Random(1)
+    kept = Ledger(tmp_path / "l.jsonl", texts=True)
+    for price in (None, Price(input=0.15, output=0.6)):
+
+        class Judge:
+            name, version, score_range = "judge", "1", (0.0, 1.0)
+            judge = SimpleNamespace(price=price)
+
+            def grade(self, rollout: Rollout, /) -> Any:
+                return Graded(rollout.extra["score"])
+
+        runner = GradingRunner({"judge": Judge()}, ledger=kept, fingerprints={"judge": "same"})
+        runner.run_sync(
+            [
+                Rollout(response="x", group=f"{price} {i // 4}", extra={"score": scores.choice([0.1, 0.9])})
+                for i in range(200)
+            ]
+        )
+    kept.flush()
+    reading = read_ledger(tmp_path / "l.jsonl")
+    assert len({spec.graders["judge"].price for spec in reading.specs.values()}) == 2
+    said = {i: entry.grades["judge"].score > 0.5 for i, entry in enumerate(reading.entries)}  # type: ignore[union-attr]
+    found = certify(reading, said, "judge")
+    assert not found.refused
+    assert found.counts["prompts"] == 100

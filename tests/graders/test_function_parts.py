@@ -646,6 +646,10 @@ def test_a_grader_may_say_more_of_itself(attributes: dict[str, Any]) -> None:
                 Usage(calls=1),
             ),
         ),
+        (
+            Graded(0.5, "", {"turns": 3, "reason": "mine"}),
+            Abstained("not trusted between 0.3 and 0.7", {"turns": 3, "reason": "mine", UNTRUSTED: 0.5}),
+        ),
         (Failed("X"), Failed("X")),
         (Abstained("x", {"a": 1}), Abstained("x", {"a": 1})),
     ],

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from judgekit import Failed, Graded
+from judgekit import Failed, Graded, GradingRunner, Ledger, Rollout, grader
 from judgekit.ledger.jsonl import encoded
 from judgekit.report.comparison import comparison
 from judgekit.report.page import whole_table
+from judgekit.report.warnings import signals
 
 from .test_table import append, entry, unfinished
 
@@ -115,3 +116,25 @@ def test_copies_of_a_rollout_are_paired_one_by_one(tmp_path: Path) -> None:
     append(after, *(entry(i, id="", group=0, reward=i / 10, raw_reward=i / 10) for i in range(4)))
     found = comparison(whole_table(before), whole_table(after))
     assert (found["pairs"], found["rewards_changed"]) == (3, 0)
+
+
+def test_what_was_dropped_is_in_no_mean(tmp_path: Path) -> None:
+    """As in a trainer's own figures: 36 groups of 56 are all right, and left out."""
+    path = tmp_path / "l.jsonl"
+    runner = GradingRunner(
+        {"right": grader(lambda extra: extra["right"])}, drop_if="flat(reward)", ledger=Ledger(path)
+    )
+    rollouts = [
+        Rollout(prompt=str(group), response="x", extra={"right": float(group < 36 or member < 2)})
+        for group in range(56)
+        for member in range(4)
+    ]
+    runner.run_sync(rollouts)
+    table = whole_table(path)
+    summary = runner.metrics.summary()
+    assert summary["judgekit/reward_mean"] == 0.5
+    side = comparison(table, table)["before"]
+    assert (side["reward_mean"], side["missing"], side["unfinished"], side["rollouts"]) == (0.5, 0, 0, 224)
+    (saturation,) = [one.text for one in signals(table) if one.name == "saturation" and "highest" in one.text]
+    assert "50.0% of 80 rewards" in saturation
+    assert saturation in [one.text for one in runner.metrics.counts.signals()]

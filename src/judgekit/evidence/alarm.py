@@ -1,7 +1,7 @@
 """An alarm for a grader that a policy may have learnt to please: a bet that audits win only if it pays wrong rollouts too much.
 
 The claim that is bet against, in every step given all before it: of rollouts that are wrong, the watched grader pays at most
-`pays_at_most` on average, on a scale from 0 to 1. It says nothing of how many rollouts are wrong, so a policy that gets better,
+`pays_at_most` on average, on a scale from 0 to 1, where each prompt counts alike, however many rollouts it has. It says nothing of how many rollouts are wrong, so a policy that gets better,
 or worse, is no evidence. With a = pays_at_most and e = audit_error, an audited rollout of score s gains
 
     s > a, the audit says wrong:     s - a                  s > a, the audit says right:    -(s - a) e / (1 - e)
@@ -67,8 +67,10 @@ class Alarm:
         without audits is told, too. Raises DataError for a score outside 0..1.
         """
         gains: dict[Hashable, list[float]] = {}
+        if len(prompts) not in (0, len(pairs)):
+            raise DataError(f"{len(pairs)} audits have {len(prompts)} prompts: give one for each, or none")
         for place, (score, right) in enumerate(pairs):
-            gains.setdefault(prompts[place] if prompts else place, []).append(self._gain(score, right))
+            gains.setdefault(prompts[place] if len(prompts) else place, []).append(self._gain(score, right))
         means = [math.fsum(found) / len(found) for found in gains.values()]
         self.steps += 1
         begins = -math.log(self.steps) - math.log(self.steps + 1)

@@ -256,7 +256,7 @@ def _threshold(scores: Any, right: Any, prompts: Any, cut: float, error: float) 
 def _labels_for(right: Any, prompts: Any, error: float) -> int:
     """Return how many labels of such prompts show an error that low, if none is wrong."""
     z = float(ndtri(0.95))
-    effect = design_effect(np.zeros(len(right)), prompts)
+    effect = design_effect(np.zeros(len(right)), prompts, 1.0)
     return math.ceil(z * z * (1 / error - 1) * effect)
 
 

@@ -51,13 +51,16 @@ def share(hits: Any, clusters: Any, *, level: float = 0.95) -> Share:
     p = float(hits.mean())
     if prompts < 2:
         return Share(p, None, None, n, prompts)
-    effective = n / design_effect(hits, codes)
+    low, high = _wilson(p, n / design_effect(hits, codes), prompts, level)
+    return Share(p, max(0.0, min(p, low)), min(1.0, max(p, high)), n, prompts)
+
+
+def _wilson(p: float, n: float, prompts: int, level: float) -> tuple[float, float]:
+    """Wilson's interval of a share *p* of *n* independent rollouts, with Student's quantile at prompts - 1."""
     z = float(stdtrit(prompts - 1, 0.5 + level / 2))
-    middle = (p + z * z / (2 * effective)) / (1 + z * z / effective)
-    half = (
-        z / (1 + z * z / effective) * math.sqrt(p * (1 - p) / effective + z * z / (4 * effective * effective))
-    )
-    return Share(p, max(0.0, min(p, middle - half)), min(1.0, max(p, middle + half)), n, prompts)
+    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return middle - half, middle + half
 
 
 def interval(hits: Any, totals: Any, level: float = 0.95) -> Share:
@@ -90,12 +93,15 @@ def _whole(numbers: Any) -> bool:
     )
 
 
-def design_effect(hits: Any, codes: Any) -> float:
-    """Return by how much the variance of a share exceeds that of as many independent rollouts, at least 1."""
+def design_effect(hits: Any, codes: Any, icc: float = _ICC) -> float:
+    """Return by how much the variance of a share exceeds that of as many independent rollouts, at least 1.
+
+    *icc*: how alike rollouts of a prompt are taken to be (0..1), where few errors tell.
+    """
     n, p = len(hits), float(hits.mean())
     sizes = np.bincount(codes).astype(float)
     prompts = len(sizes)
-    expected = 1 + (float((sizes**2).sum()) / n - 1) * _ICC
+    expected = 1 + (float((sizes**2).sum()) / n - 1) * icc
     errors = n * min(p, 1 - p)
     if not errors or prompts < 2:
         return max(1.0, expected)
@@ -105,6 +111,16 @@ def design_effect(hits: Any, codes: Any) -> float:
 
 
 def most(hits: Any, clusters: Any) -> float:
-    """Return the upper limit (0..1) of a share, which holds with a probability of 95 %; 1 where nothing is known."""
-    high = share(hits, clusters, level=0.9).high
-    return 1.0 if high is None else high
+    """Return the upper limit (0..1) of a share, which holds with a probability of 95 %; 1 where nothing is known.
+
+    A judge may be right or wrong about a prompt as a whole, which few errors do not show: until they do, the limit counts
+    prompts and not rollouts.
+    """
+    hits, codes = np.asarray(hits, dtype=float), clusters_of(clusters)
+    prompts = len(set(codes.tolist()))
+    if prompts < 2:
+        return 1.0
+    n = len(hits)
+    _, high = _wilson(float(hits.mean()), n / design_effect(hits, codes, 1.0), prompts, 0.9)
+    _, least = _wilson(0.0, n / design_effect(np.zeros(n), codes, 1.0), prompts, 0.9)
+    return min(1.0, max(high, least))
