@@ -8,7 +8,7 @@ from typing import Any
 from judgekit.graders.function import Mapped, Wrapper
 from judgekit.reward.conditions import Compare
 from judgekit.reward.gates import Gate, Share
-from judgekit.reward.nodes import Clip, Const, Fallback, Min, Node, Product, Score, Weighted
+from judgekit.reward.nodes import Clip, Const, Fallback, Min, Node, Product, Score, Weighted, score_names
 from judgekit.reward.tree import RewardTree
 from judgekit.run.bound_grader import BoundGrader
 from judgekit.run.runner import GradingRunner
@@ -52,6 +52,7 @@ class _Look:
             case Gate():
                 yield from self._gated(node, dodge, alone)
             case Fallback():  # what stands in for a missing grade is written
+                yield from self.at(node.first, False, alone)
                 yield from self.at(node.other, dodge, alone)
             case Weighted():
                 yield from self._weighted(node, dodge, alone)
@@ -135,14 +136,18 @@ class _Look:
         right = [term.label for term in terms if self._reads_reference(term.node)]
         total = sum(abs(term.weight) for term in node.terms) if node.normalize else 1.0
         for term in terms if right else ():
-            part = term.node.of if isinstance(term.node, Clip) else term.node
-            if isinstance(part, Score) and _is_form(self._graders[part.name]):
+            if self._is_formal(term.node):
                 most = term.weight / total * term.node.bounds(self._ranges)[1]
                 if most > 0:
                     yield (
                         f"{term.label}: pays up to {most:g} for form alone, also to an empty or wrong response: put it behind a gate, "
                         f'such as {{if: "{right[0]} > 0", then: …, otherwise: 0}}'
                     )
+
+    def _is_formal(self, node: Node) -> bool:
+        """Whether all graders on which a node depends look at form alone."""
+        names = score_names(node)
+        return bool(names) and all(_is_form(self._graders[name]) for name in names)
 
     def _reads_reference(self, node: Node) -> bool:
         if isinstance(node, Score):
