@@ -89,6 +89,17 @@ def kept_as_asked(draw: Any, error: float, prompts: int, draws: int) -> tuple[fl
     return held / max(found, 1), found / draws
 
 
+def promised_falsely(draw: Any, error: float, prompts: int, rollouts: int, draws: int) -> float:
+    """The share of draws in which a judge that errs more than *error* gets a threshold: it errs on a prompt as a whole."""
+    found = 0
+    for _ in range(draws):
+        of = np.repeat(np.arange(prompts), rollouts)
+        wrong = (draw.random(prompts) < 1.02 * error)[of]
+        right = draw.random(len(of)) < 0.5
+        found += _threshold(np.where(right ^ wrong, 0.9, 0.1), right, of, 0.5, error).high is not None
+    return found / draws
+
+
 def command(folder: Path) -> tuple[float, bool]:
     """Seconds of `judgekit certify` beyond those of `judgekit --version`, and whether two certificates are the same."""
 
@@ -302,12 +313,24 @@ def main() -> None:
     kept = {
         f"{error:g}, {prompts} prompts": kept_as_asked(draw, error, prompts, DRAWS // 4)
         for error in (0.05, 0.1)
-        for prompts in (60, 250)
+        for prompts in (100, 250)
     }
     for name, (held, found) in kept.items():
         print(
             f"error {name:24} holds in {held:.3f} of the draws with a threshold, which are {found:.2f} of all"
         )
+    falsely = {
+        f"{error:g}, {prompts} prompts of {rollouts}": promised_falsely(draw, error, prompts, rollouts, DRAWS)
+        for error, prompts, rollouts in (
+            (0.01, 600, 8),
+            (0.02, 300, 16),
+            (0.05, 150, 8),
+            (0.1, 80, 16),
+            (0.05, 300, 1),
+        )
+    }
+    for name, share_ in falsely.items():
+        print(f"error {name:24} promised falsely in {share_:.3f} of the draws")
     with tempfile.TemporaryDirectory() as folder:
         seconds, same = command(Path(folder))
     with tempfile.TemporaryDirectory() as folder:
@@ -319,6 +342,8 @@ def main() -> None:
             "least_coverage": round(min(covered.values()), 4),
             "kept_as_asked": {name: round(held, 4) for name, (held, _) in kept.items()},
             "least_kept_as_asked": round(min(held for held, _ in kept.values()), 4),
+            "promised_falsely": falsely,
+            "most_promised_falsely": max(falsely.values()),
             "certify_s": round(seconds, 2),
             "recomputed": same,
             "changes": changes,
@@ -328,6 +353,7 @@ def main() -> None:
         },
         {
             "least_coverage": (">=", 0.93),
+            "most_promised_falsely": ("<=", 0.06),
             "least_kept_as_asked": (">=", 0.94),
             "certify_s": ("<=", 1.0),
             "recomputed": ("==", True),

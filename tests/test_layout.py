@@ -30,7 +30,7 @@ ALLOWED = {
     "attack": {"run", "graders", "reward", "config", "execution", "judges", "ledger"},
     "bridges": {"trainers"},
     "report": {"ledger", "reward"},
-    "evidence": {"ledger", "graders", "run", "replay"},
+    "evidence": {"ledger", "graders", "run", "replay", "rollouts"},
     "trackers": {"run", "judges", "graders"},
     "trainers": {"reward", "rollouts", "run", "execution", "config", "ledger"},
     "service": {

@@ -93,6 +93,37 @@ def test_a_value_without_quotes_is_the_text_or_what_it_says(text: str, expected:
     assert typed({"city": Untyped(text)}, SCHEMA) == {"city": text}
 
 
+@pytest.mark.parametrize(
+    ("details", "value"),
+    [
+        ({"type": "string"}, "3"), ({"type": "String"}, "3"), ({"type": ["string", "null"]}, "3"), ({"type": ["null", "integer"]}, 3),
+        ({"anyOf": [{"type": "null"}, {"type": "string"}]}, "3"), ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, 3), ({}, 3),
+        ({"type": 3}, 3), ("odd", 3), (None, 3), ({"anyOf": "odd"}, 3),
+    ],
+)  # fmt: skip
+def test_what_may_be_a_text_stays_one(details: Any, value: Any) -> None:
+    assert typed({"a": Untyped("3"), "b": 3.5}, {"properties": {"a": details}}) == {"a": value, "b": 3.5}
+    assert typed({"a": Untyped("3")}, details) == {"a": 3}
+
+
+def test_a_reference_in_lines_of_code_is_all_its_calls() -> None:
+    for reference in ("weather(city='Paris')\nfind(days=3)", "[weather(city='Paris'), find(days=3)]"):
+        for response, score in (("[weather(city='Paris'), find(days=3)]", 1), ("[weather(city='Paris')]", 0)):
+            graded = ToolCallMatch(of="exact").here(Rollout(response=response, ground_truth=reference))
+            assert isinstance(graded, Graded)
+            assert graded.score == score, (reference, response)
+
+
+def test_what_cannot_be_read_is_kept_whole() -> None:
+    for text, kept in (
+        ("<|tool_call|>[3] and more", "[3]"), ("a <|tool_call|>{oops\nmore", "{oops"), ("<tool_call>two words</tool_call>", "two words"),
+        ("<function_calls> print(3) </function_calls>", "print(3)"), ('[TOOL_CALLS]{"a": 1}', '{"a": 1}'),
+    ):  # fmt: skip
+        (call,) = written(text)
+        assert isinstance(call, Call)
+        assert (call.name, call.arguments) == ("", kept)
+
+
 def test_a_value_without_quotes_fits_a_reference_of_either_type() -> None:
     response = TEMPLATES["qwen3_coder"]([("weather", {"city": "75001"})])
     for reference, score in (("75001", 1), (75001, 1), (75002, 0), ("75,001", 0), ([75001], 0), (None, 0)):

@@ -164,6 +164,7 @@ ROOMS = (
             "tests/test_types.py",
             "tests/test_errors.py",
             "tests/test_rows.py",
+            "tests/data/test_rollouts.py",
             "tests/test_strict_yaml.py",
             "tests/test_config.py",
             "tests/run/test_grouping.py",

@@ -85,7 +85,7 @@ def _no_number(word: str) -> NoReturn:
 def typed(arguments: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
     """Return *arguments* with those that are untyped read as the tool's *schema* declares them.
 
-    What is declared as a text stays one, and so does what is no other value.
+    What may be a text stays one, and so does what is no other value.
     """
     if not any(isinstance(value, Untyped) for value in arguments.values()):
         return arguments
@@ -100,8 +100,14 @@ def typed(arguments: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
 
 
 def _is_text(details: Any) -> bool:
-    kind = details.get("type") if isinstance(details, Mapping) else None
-    return isinstance(kind, str) and kind.lower() in ("string", "str", "char")
+    """Whether an argument may be a text, by its schema: also if it may be null, or another type."""
+    if not isinstance(details, Mapping):
+        return False
+    kinds, options = details.get("type"), details.get("anyOf")
+    if isinstance(options, list | tuple):
+        return any(map(_is_text, options))
+    kinds = kinds if isinstance(kinds, list | tuple) else [kinds]
+    return any(isinstance(kind, str) and kind.lower() in ("string", "str", "char") for kind in kinds)
 
 
 @reads_rollout
