@@ -385,19 +385,23 @@ _POLICYS_ITEMS = frozenset(("function_call", "tool_use", "custom_tool_call", "re
 """Types of messages without a role that the policy wrote, as in OpenAI's Responses."""
 
 
+def prompt_end(rollout: Rollout) -> int:
+    """Return the number of `messages` that are the prompt's, and not what the rollout made of it."""
+    messages, prompt = rollout.messages, rollout.prompt
+    is_start = not isinstance(prompt, str) and list(messages[: len(prompt)]) == list(prompt)
+    return len(prompt) if is_start else 0
+
+
 def policy_turns(rollout: Rollout) -> list[list[int]]:
     """Return the places in `messages` of each of the policy's turns, in order.
 
     A turn is what the policy wrote after the prompt in one go: messages of its that stand side by side are one turn. A rollout
     without such messages is one turn, its response, which has no place.
     """
-    messages, prompt = rollout.messages, rollout.prompt
-    start = 0
-    if not isinstance(prompt, str) and list(messages[: len(prompt)]) == list(prompt):
-        start = len(prompt)
+    messages = rollout.messages
     turns: list[list[int]] = []
     writing = False
-    for at in range(start, len(messages)):
+    for at in range(prompt_end(rollout), len(messages)):
         message = messages[at]
         inner = message.get("message") if isinstance(message, Mapping) else None
         wrote = _by_policy(inner if isinstance(inner, Mapping) else message)

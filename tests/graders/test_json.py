@@ -246,3 +246,28 @@ def test_a_number_that_cannot_be_checked_does_not_fit(number: str) -> None:
 
 def test_a_reference_without_the_keys_that_count_is_none() -> None:
     assert score(JsonMatch(only=["a"]), "{}", {"b": 1}) is None
+
+
+def test_an_item_more_in_a_list_is_no_key_more() -> None:
+    def score(response: str, reference: str) -> float:
+        graded = JsonMatch(score="leaves", extra_keys="fine").grade(
+            Rollout(response=response, ground_truth=reference)
+        )
+        assert isinstance(graded, Graded)
+        return graded.score
+
+    assert score('{"cities": ["Rome", "Oslo", "Bern", "Kyiv"]}', '{"cities": ["Rome"]}') == pytest.approx(0.4)
+    assert score('{"cities": ["Rome"], "more": [1, 2]}', '{"cities": ["Rome"]}') == 1
+
+
+def test_long_ids_are_compared_exactly() -> None:
+    def score(response: str, reference: str) -> float:
+        graded = JsonMatch(number_texts=True).grade(
+            Rollout(response=f'{{"id": "{response}"}}', ground_truth=f'{{"id": {reference}}}')
+        )
+        assert isinstance(graded, Graded)
+        return graded.score
+
+    assert score("1234567890123456789", "1234567890123456789") == 1
+    assert score("1234567890123456788", "1234567890123456768") == 0
+    assert score(" 5 ", "5") == score("5.0", "5") == score("-7", "-7") == 1

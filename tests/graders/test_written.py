@@ -8,11 +8,19 @@ from typing import Any
 import pytest
 
 from judgekit import Abstained, Graded, Rollout
-from judgekit.graders import ActionLoop, StepSequence, ToolCallFormat, ToolCallMatch, ToolEfficiency
+from judgekit.graders import (
+    ActionLoop,
+    InformationGain,
+    StepSequence,
+    ToolCallFormat,
+    ToolCallMatch,
+    ToolEfficiency,
+)
 from judgekit.graders.rules.agents.trajectory import read_trajectory
 from judgekit.graders.rules.calls import Call, Untyped, typed
 from judgekit.graders.rules.work import calls_of
 from judgekit.graders.rules.written_calls import written
+from judgekit.trainers.rollouts import rollout_of
 from tests.graders.call_templates import CALLS, SCHEMA, TEMPLATES, TOOLS, Made
 
 FORMS = [(template, calls) for template in TEMPLATES for calls in CALLS]
@@ -154,7 +162,7 @@ def test_what_is_no_call_is_read_as_none(text: str) -> None:
     [
         "<tool_call>{</tool_call>", "<tool_call>[]</tool_call>", "<tool_call>", "[TOOL_CALLS]", "[TOOL_CALLS][{", "[TOOL_CALLS][3]",
         "<|python_tag|>print(3)", "<|tool_call|>{}", "<tool_calls>[1]</tool_calls>", "<function_calls>print(</function_calls>",
-        "<|python_start|>[f(3)]<|python_end|>", "<｜tool▁call▁begin｜><｜tool▁call▁end｜>",
+        "<|python_start|>[f(3)]<|python_end|>",
     ],
 )  # fmt: skip
 def test_what_begins_as_a_call_and_cannot_be_read_is_a_call_without_a_name(text: str) -> None:
@@ -172,7 +180,7 @@ def test_what_begins_as_a_call_and_cannot_be_read_is_a_call_without_a_name(text:
         ("<tool_call><function=weather></function></tool_call>", "weather", {}),
         ("[TOOL_CALLS]weather[ARGS]{oops", "weather", "{oops"),
         ("<|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{oops<|tool_call_end|>", "weather", "{oops"),
-        ("<|channel|>commentary to=functions.weather<|message|>oops<|call|>", "weather", "oops<|call|>"),
+        ("<|channel|>commentary to=functions.weather<|message|>oops<|call|>", "weather", "oops"),
         ("<|tool_call>call:weather{city:<tool_call|>", "weather", "{city:"),
         ("<｜tool▁call▁begin｜>weather<｜tool▁sep｜>{oops<｜tool▁call▁end｜>", "weather", "{oops"),
         ('<invoke name="weather">Paris</invoke>', "weather", "Paris"),
@@ -284,3 +292,94 @@ def test_a_long_text_is_read_in_time_that_grows_with_its_length(start: str, part
         read_trajectory(rollout)
     except Exception as error:
         assert "nested too deep" in str(error)  # noqa: PT017 - most are read without one
+
+
+def history(turn: dict[str, Any], city: str) -> Rollout:
+    """A conversation whose prompt has calls of its own, as trainers hand it over."""
+    asked = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "1", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}],
+    }
+    prompt = [{"role": "user", "content": "Rome?"}, asked, {"role": "tool", "tool_call_id": "1", "content": "12"},
+              {"role": "assistant", "content": "12."}, {"role": "user", "content": "Next?"}]  # fmt: skip
+    truth = [{"name": "weather", "arguments": {"city": city}}]
+    return rollout_of({"ground_truth": truth}, prompt=prompt, turns=[turn])
+
+
+def test_calls_of_the_prompts_history_are_not_the_policys() -> None:
+    call = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "2", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}],
+    }
+    idle = {"role": "assistant", "content": "I do not know."}
+    for grader in (ToolCallMatch(of="exact", per="turn"), ToolCallMatch(), StepSequence()):
+        assert grader.here(history(call, "Oslo")).score == 1, grader  # type: ignore[union-attr]
+        assert grader.here(history(idle, "Rome")).score == 0, grader  # type: ignore[union-attr]
+    assert isinstance(InformationGain().grade(history(idle, "Rome")), Abstained)
+    assert isinstance(ToolEfficiency().grade(history(idle, "Rome")), Abstained)
+    in_text = {"role": "assistant", "content": TEMPLATES["qwen3_coder"]([("weather", {"city": "Oslo"})])}
+    assert ToolCallMatch(of="exact").here(history(in_text, "Oslo")).score == 1  # type: ignore[union-attr]
+
+
+def test_tags_that_a_prompt_speaks_of_are_no_observations() -> None:
+    prompt = [
+        {
+            "role": "user",
+            "content": "Results stand between <information> and </information>. Who wrote Faust?",
+        }
+    ]
+    said = (
+        "".join(f"<search>Faust {i}</search><information>Error: timed out</information>" for i in range(3))
+        + "<answer>Goethe</answer>"
+    )
+    whole = Rollout(response=said, prompt=prompt, messages=[*prompt, {"role": "assistant", "content": said}])
+    for grader in (InformationGain(), ToolEfficiency()):
+        assert grader.grade(whole) == grader.grade(Rollout(response=said))
+
+
+def test_tokens_that_end_a_turn_are_no_part_of_a_call() -> None:
+    for end in ("", "<|im_end|>", "</s>", "<turn|>"):
+        for text, arguments in (('Action: f\nAction Input: {"x": 1}', {"x": 1}), ("Action: f[db1]", "db1")):
+            assert [
+                (call.name, call.arguments) for call in written(text + end) if isinstance(call, Call)
+            ] == [("f", arguments)]
+
+
+def test_a_message_with_parallel_calls_in_a_list_is_all_of_them() -> None:
+    calls = [("weather", {"city": "Rome"}), ("shop.find", {"days": 3})]
+    message = {
+        "role": "assistant",
+        "tool_calls": [{"function": {"name": name, "arguments": json.dumps(given)}} for name, given in calls],
+    }
+    for reference in ([message], message, json.dumps([message])):
+        for made, score in ((calls, 1), (calls[:1], 0), (calls[1:], 0)):
+            graded = ToolCallMatch(of="exact").here(
+                Rollout(response=TEMPLATES["hermes"](made), ground_truth=reference)
+            )
+            assert isinstance(graded, Graded)
+            assert graded.score == score, (reference, made)
+
+
+@pytest.mark.parametrize(
+    ("details", "value", "score"),
+    [
+        ({"anyOf": [{"type": "string", "enum": ["auto"]}, {"type": "integer"}]}, "3", 1), ({"oneOf": [{"type": "string"}, {"type": "null"}]}, "12345", 1),
+        ({"enum": ["1", "2"]}, "1", 1), ({"const": "1"}, "1", 1), ({"type": "integer"}, "3", 1), ({"type": "integer"}, "x", 0), ({"$ref": "#/$defs/t"}, "7", 1),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "12345", 1), ({"type": "string", "enum": ["a"]}, "b", 0),
+    ],
+)  # fmt: skip
+def test_the_schema_says_what_a_value_without_quotes_is(details: Any, value: str, score: float) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"x": details, "y": {"type": "integer"}},
+        "required": ["x", "y"],
+        "$defs": {"t": {"type": "string"}},
+    }
+    tools = [{"name": "f", "parameters": schema}]
+    graded = ToolCallFormat(tools=tools).here(
+        Rollout(response=TEMPLATES["qwen3_coder"]([("f", {"x": value, "y": 2})]))
+    )
+    assert isinstance(graded, Graded)
+    assert graded.score == score, graded.reason

@@ -23,6 +23,10 @@ THINKING: Mapping[str, tuple[str, str]] = {
         "<|channel|>analysis<|message|>",
         "<|end|><|start|>assistant<|channel|>final<|message|>",
     ),
+    "gpt-oss, constrained": (
+        "<|channel|>analysis<|message|>",
+        "<|end|><|start|>assistant<|channel|>final <|constrain|>json<|message|>",
+    ),
     "gpt-oss without special tokens": ("analysis", "assistantfinal"),
     "longcat": ("<longcat_think>", "</longcat_think>"),
     "open thoughts": ("<|begin_of_thought|>", "<|end_of_thought|>"),
@@ -32,6 +36,7 @@ THINKING: Mapping[str, tuple[str, str]] = {
 UNREAD_BY_VLLM = (
     "cohere_command3",
     "gpt-oss",
+    "gpt-oss, constrained",
     "gpt-oss without special tokens",
     "longcat",
     "open thoughts",

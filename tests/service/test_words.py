@@ -20,7 +20,7 @@ from judgekit.service.grader import ServiceGrader, ServiceGroupGrader, _ask, as_
 from judgekit.service.reading import Refusal, decoded, decoded_object, field, refusal_of, rollout_at
 from judgekit.service.server import _refusal, _refused, allow_connections, bound_socket
 from judgekit.service.wire import answer, hashable
-from judgekit.types import Abstained, Failed, Graded, Usage
+from judgekit.types import QUERY, Abstained, Failed, Graded, Usage
 
 # ---- refusals
 
@@ -311,7 +311,7 @@ def test_openrlhf_s_rollouts_have_the_prompt_the_label_and_the_whole_text() -> N
         "q",
         "a",
         "1",
-        {"query": "q<b>a</b>"},
+        {QUERY: "q<b>a</b>"},
     )
     assert (second.response, second.ground_truth) == ("b", None)
 

@@ -12,7 +12,7 @@ T = TypeVar("T")
 _THINK = r"(?:\w{1,12}:)?(?:think|thinking|thought|thoughts|reasoning)|longcat_think"
 _THOUGHT_ENDS = re.compile(
     rf"</(?:{_THINK})>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|<\|END_THINKING\|>|<\|plamo:end_think:plamo\|>|<channel\|>"
-    r"|<\|channel\|>final<\|message\|>",
+    r"|<\|channel\|>final(?:(?!<\|message\|>)[^\n]){0,60}<\|message\|>",  # a format may stand between them
     re.IGNORECASE,
 )
 _ANALYSIS = r"<\|channel\|>analysis<\|message\|>"
@@ -58,7 +58,7 @@ def after_think(text: str) -> str | None:
 
 
 _BARE_ANALYSIS = re.compile(r"analysis(?=[A-Z\"'(])")
-_BARE_HEADER = re.compile(r"assistant(analysis|commentary|final)")
+_BARE_HEADER = re.compile(r"assistant(analysis|commentary|final)(?: json(?=[{\[]))?")
 
 
 def _with_its_marks(text: str) -> str:

@@ -74,6 +74,7 @@ _FINISH = {"finish", "final answer", "none", "n/a", "answer"}
 
 def written(text: str, turn: int = 0) -> Iterator[Call | str]:
     """Yield the calls in a text, in order, and as texts the results that stand between them."""
+    text = without_end(text)
     if whole := nothing_else(text, turn):
         yield from whole
         return

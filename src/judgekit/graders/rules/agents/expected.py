@@ -115,7 +115,8 @@ def _read(value: Any) -> list[Expected] | None:
         return None
     found: list[Expected] = []
     for part in value:
-        if isinstance(part, list | tuple):
+        is_message = isinstance(part, Mapping) and isinstance(part.get("tool_calls"), list | tuple)
+        if isinstance(part, list | tuple) or is_message:
             inner = _read(part)
             if inner is None:
                 return None

@@ -10,7 +10,7 @@ Supports the message formats that agents really use:
 - Messages wrapped as `{"message": {…}}`, calls wrapped as `{"tool_call": {…}}`.
 
 An answer belongs to the call whose id it names, else to the oldest call without an answer. Calls without answers and
-answers without calls are kept. What is only drafted in thinking is no call; calls between thoughts are. If a rollout's messages have no assistant turn, its response is read instead.
+answers without calls are kept. What is only drafted in thinking is no call; calls between thoughts are. What stands in the prompt is its history, and not the policy's. If a rollout's messages have no assistant turn, its response is read instead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from judgekit.graders.rules.calls import Call, Observation, call_of, is_call, is
 from judgekit.graders.rules.stored import without_nulls
 from judgekit.graders.rules.thoughts import without_thinking
 from judgekit.graders.rules.written_calls import written
-from judgekit.types import ASSISTANTS, Rollout, content_text, policy_turns
+from judgekit.types import ASSISTANTS, Rollout, content_text, policy_turns, prompt_end
 
 
 @dataclass(slots=True)
@@ -46,7 +46,9 @@ def read_trajectory(rollout: Rollout) -> Trajectory:
         found.turns = 1
         _read_text(without_thinking(rollout.response), found, observe=True)
         return found
-    places = [at for at, message in enumerate(rollout.messages) if is_mapping(message)]
+    places = [
+        at for at in range(prompt_end(rollout), len(rollout.messages)) if is_mapping(rollout.messages[at])
+    ]
     messages = [_unwrapped_message(rollout.messages[at]) for at in places]
     waiting: deque[Call] = deque()
     answers = [_answers(message) for message in messages]

@@ -386,15 +386,23 @@ class JsonMatch(Rule):
                     right += 1
                     del left[match]
         if self.extra_keys == "fine":
-            total_have = sum(len(values) for path, values in have.items() if path in want)
+            known = {_shape(path) for path in want}  # an item more in a list is no key
+            total_have = sum(len(values) for path, values in have.items() if _shape(path) in known)
         score = 2 * right / (total_have + total_want)  # the harmonic mean of precision and recall
         return Graded(min(score, 1.0), f"{right} of {total_want} leaves")
+
+
+def _shape(path: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a path without the numbers of its lists."""
+    return tuple("[]" if isinstance(part, int) else part for part in path)
 
 
 def _number(value: Any) -> Any:
     if not isinstance(value, str) or len(value) > 100:
         return value
     try:
+        if re.fullmatch(r"\s*[+-]?\d+\s*", value):
+            return int(value)  # an id may be longer than floats are exact
         number = float(value)
     except ValueError:
         return value

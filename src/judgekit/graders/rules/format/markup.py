@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from judgekit.errors import ConfigError, RolloutError, did_you_mean, reads_rollout
 from judgekit.graders.protocol import Per, Where
 from judgekit.graders.rules.agents.trajectory import by_turn, read_trajectory
-from judgekit.graders.rules.calls import Call, typed
+from judgekit.graders.rules.calls import Call, Untyped
 from judgekit.graders.rules.committed import commitment, last_box
 from judgekit.graders.rules.format.json_format import loads, may_take_long, misfit, schema_problem
 from judgekit.graders.rules.rule import (
@@ -367,8 +367,23 @@ class ToolCallFormat(Paced, Rule):
             return None
         problem = _misnamed(call.arguments, schema)
         if problem is None and self.check == "schema":
-            problem = misfit(dict(typed(call.arguments, schema)), schema)
+            problem = misfit(_as_declared(call.arguments, schema), schema)
         return None if problem is None else f"{call.name}: {problem}"
+
+
+def _as_declared(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments, of which those without quotes are texts where the schema takes a text."""
+    declared = schema.get("properties")
+
+    def value(name: str, given: Any) -> Any:
+        if not isinstance(given, Untyped):
+            return given
+        if not isinstance(declared, Mapping) or name not in declared:
+            return given.read()
+        alone = {**schema, "required": [], "properties": {name: declared[name]}}
+        return str(given) if misfit({name: str(given)}, alone) is None else given.read()
+
+    return {name: value(name, given) for name, given in arguments.items()}
 
 
 def _misnamed(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str | None:
