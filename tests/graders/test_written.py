@@ -383,3 +383,29 @@ def test_the_schema_says_what_a_value_without_quotes_is(details: Any, value: str
     )
     assert isinstance(graded, Graded)
     assert graded.score == score, graded.reason
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "It is 12.",
+        "It is 12.\n\n**Action:** Take a coat.",
+        "Run <code>curl x</code>.",
+        'It is\n{"c": 12}',
+        'weather {"c": 12}',
+    ],
+)
+def test_where_calls_are_data_no_sentence_is_one(last: str) -> None:
+    call = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "2", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}],
+    }
+    item = {"type": "function_call", "call_id": "2", "name": "weather", "arguments": '{"city": "Oslo"}'}
+    truth = [{"name": "weather", "arguments": {"city": "Oslo"}}]
+    for asked in (call, item):
+        messages = [{"role": "user", "content": "?"}, asked, {"role": "assistant", "content": last}]
+        rollout = Rollout(response=last, prompt=messages[:1], messages=messages, ground_truth=truth)
+        graded = ToolCallMatch(of="exact").here(rollout)
+        assert isinstance(graded, Graded)
+        assert graded.score == 1, read_trajectory(rollout).calls

@@ -53,23 +53,19 @@ def read_trajectory(rollout: Rollout) -> Trajectory:
     waiting: deque[Call] = deque()
     answers = [_answers(message) for message in messages]
     observed = any(answers)
-    for at, message, answered in zip(places, messages, answers, strict=True):
+    structured = list(map(_structured_calls, messages))
+    is_data = any(structured)  # then no sentence of a turn is a call
+    for at, message, calls, answered in zip(places, messages, structured, answers, strict=True):
         before = len(found.calls)
-        if _role(message) in ASSISTANTS:
-            found.turns += 1
-            calls = _structured_calls(message, found.turns)
-            if calls:
-                found.calls += calls
-                waiting += calls
-            else:
-                _read_text(without_thinking(_said(message.get("content"))), found, observe=not observed)
-                waiting.extend(call for call in found.calls[before:] if call.answer is None)
-        elif message.get("type") in ("function_call", "tool_use", "custom_tool_call"):
-            call = call_of(message, found.turns)
-            found.calls.append(call)
-            waiting.append(call)
+        is_turn = _role(message) in ASSISTANTS
+        found.turns += is_turn
+        found.calls += calls
+        waiting += calls
+        if is_turn and not is_data:
+            _read_text(without_thinking(_said(message.get("content"))), found, observe=not observed)
+            waiting.extend(call for call in found.calls[before:] if call.answer is None)
         for call in found.calls[before:]:
-            call.at = at
+            call.at, call.turn = at, found.turns
         for id_, text, failed in answered:
             _observe(found, waiting, id_, text, failed)
     if not found.turns and not found.calls and not observed:  # the messages are only the prompt
@@ -129,21 +125,26 @@ def _unwrapped_message(message: Mapping[str, Any]) -> Mapping[str, Any]:
     return inner if inner is not None and is_mapping(inner) else message
 
 
-def _structured_calls(message: Mapping[str, Any], turn: int) -> list[Call]:
+_CALLS = ("function_call", "tool_use", "custom_tool_call")
+
+
+def _structured_calls(message: Mapping[str, Any]) -> list[Call]:
+    if _role(message) not in ASSISTANTS:
+        return [call_of(message, 0)] if message.get("type") in _CALLS else []
     calls = message.get("tool_calls")
     found: list[Call] = []
     if calls:
         if is_mapping(calls):
             calls = [calls]
         if isinstance(calls, list | tuple):
-            found += [call_of(call, turn) for call in calls if is_mapping(call)]
+            found += [call_of(call, 0) for call in calls if is_mapping(call)]
             if _stored(calls):  # JSON text keeps its nulls
                 for call in found:
                     call.arguments = without_nulls(call.arguments)
     if (one := message.get("function_call")) and is_mapping(one):
-        found.append(call_of(one, turn))
+        found.append(call_of(one, 0))
     found += [
-        call_of(block, turn)
+        call_of(block, 0)
         for block in _blocks(message)
         if block.get("type") in ("tool_use", "function_call", "tool_call")
     ]
