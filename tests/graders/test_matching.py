@@ -89,6 +89,23 @@ def test_text_match_options() -> None:
         ("The answer is \u201cParis\u201d.", "Paris", 1),
         ("The answer is 1914\u20131918.", "1914-1918", 1),
         ("The answer is 1914\u20131919.", "1914-1918", 0),
+        ("The answer is George W. Bush.", "George W. Bush", 1),
+        ("The answer is George W. Bush. He won in 2000.", "George W. Bush", 1),
+        ("The answer is George W. Bush, the 43rd.", "George W. Bush", 0),
+        ("The answer is Samuel L. Jackson and no other.", "Samuel L. Jackson", 0),
+        ("The answer is St. Louis.", "St. Louis", 1),
+        ("The answer is Mt. Everest. It is high.", "Mt. Everest", 1),
+        ("The answer is Washington, D.C. It is a city.", "Washington, D.C.", 1),
+        ("The answer is the U.S. The war began there.", "the U.S.", 1),
+        ("The answer is the U.S. Navy.", "the U.S. Navy", 1),
+        ("The answer is Martin Luther King Jr. He was a minister.", "Martin Luther King Jr.", 1),
+        ("The answer is Apple Inc. of Cupertino", "Apple Inc. of Cupertino", 1),
+        ("The answer is Roe vs. Wade.", "Roe vs. Wade", 1),
+        ("The answer is vitamin C. Oranges have it.", "vitamin C", 1),
+        ("The answer is Plan B. It costs less.", "Plan B", 1),
+        ("The answer is Hepatitis B. Symptoms include fever.", "Hepatitis B", 1),
+        ("The answer is No. 5.", "No. 5", 1),
+        ("The answer is Prof. Moriarty.", "Prof. Moriarty", 1),
     ],
 )
 def test_a_committed_text_ends_where_its_sentence_does(response: str, truth: str, expected: float) -> None:
@@ -363,6 +380,11 @@ def test_parts_blocks_and_normalisation() -> None:
         ("The answer is Lisbon. Wait, that is wrong. The answer is Porto.", 0),
         ("<think>Lisbon</think> The answer is Porto.", 0),
         ("The answer is Lisbon\nPorto\nBraga", 0),
+        ("The answer is:\nLisbon\nPorto\nBraga", 0),
+        ("The answer is Lisbon\n- Porto\n- Braga", 0),
+        ("The answer is Lisbon\n\nThat is all.\nGood luck!", 1),
+        ("<answer>Lisbon</answer>\nConfidence: high\nDone.", 1),
+        ("The answer is Lisbon\nConfidence: high\nThat is all.", 1),
         ("Lisbon\nPorto\nBraga", 0),
         ("Lisbon is not the answer.", 0),
         ("I would say that it could be many towns.", 0),
@@ -374,3 +396,41 @@ def test_the_text_that_a_response_commits_to(response: str, score: float) -> Non
     grade = grader.grade(Rollout(response=response, ground_truth="Lisbon"))
     assert isinstance(grade, Graded)
     assert grade.score == score
+
+
+@pytest.mark.parametrize(
+    ("response", "truth", "expected"),
+    [
+        ("Answer: maybe", "maybe", 1),
+        ("The answer is: Maybe.", "maybe", 1),
+        ("maybe", "maybe", 1),
+        ("Maybe.", ["yes", "maybe"], 1),
+        ("<answer>maybe</answer>", "maybe", 1),
+        ("\\boxed{maybe}", "maybe", 1),
+        ("Answer: not enough info", "NOT ENOUGH INFO", 1),
+        ("not enough info", "not enough info", 1),
+        ("The answer is not enough info.", "not enough info", 1),
+        ("Answer: never", "never", 1),
+        ("Answer: maybe yes", "yes", 0),
+        ("Answer: maybe", "yes", 0),
+        ("The answer is not yes.", "yes", 0),
+        ("Answer: maybe. No, that is wrong.", "maybe", 0),
+        ("Answer: not enough info. That is wrong.", "not enough info", 0),
+        ("Answer: maybe not", "maybe", 0),
+    ],
+)
+def test_a_reference_may_be_a_hedge(response: str, truth: Any, expected: float) -> None:
+    for grader in (TextMatch(how="normalised", part="committed"), TokenF1(part="committed")):
+        grade = grader.grade(Rollout(response=response, ground_truth=truth))
+        assert isinstance(grade, Graded)
+        assert grade.score == expected
+
+
+@pytest.mark.parametrize(
+    ("response", "truth"), [("\u5df4\u9ece\u3002", "\u5df4\u9ece"), ("\u00a1Lisboa!", "Lisboa"), ("\u300c\u6771\u4eac\u300d\uff0c", "\u6771\u4eac")]
+)
+def test_punctuation_of_other_scripts_is_none_of_a_word(response: str, truth: str) -> None:
+    for grader in (TextMatch(how="normalised"), TextMatch(part="committed", how="normalised"), TokenF1()):
+        grade = grader.grade(Rollout(response=response, ground_truth=truth))
+        assert isinstance(grade, Graded)
+        assert grade.score == 1

@@ -10,7 +10,7 @@ import pytest
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Rollout
 from judgekit.execution.pool import ProcessPool
 from judgekit.graders import MathEquivalence, MultipleChoice
-from judgekit.graders.rules.answers.choices import Options, choose
+from judgekit.graders.rules.answers.choices import Options, choose, read_options
 
 MATHS: list[tuple[str, Any, float | None]] = [
     (r"\boxed{\frac{1}{2}}", "0.5", 1),
@@ -180,6 +180,65 @@ CITIES = {"A": "Paris", "B": "London", "C": "New York", "D": "York"}
 )
 def test_which_option_is_chosen(response: str, letter: str | None) -> None:
     assert choose(response, Options("ABCD", CITIES, {name: name for name in "ABCD"})).letter == letter
+
+
+YES_NO = ["Yes", "No", "It cannot be determined", "Maybe"]
+
+
+@pytest.mark.parametrize(
+    ("response", "options", "letter"),
+    [
+        # an option's own words are no retraction of its letter
+        ("Answer: B. No", YES_NO, "B"),
+        ("Answer: B) No.", YES_NO, "B"),
+        ("Answer: (B) No", YES_NO, "B"),
+        ("The answer is **B. No**.", YES_NO, "B"),
+        ("The answer is B: No, it is not.", YES_NO, "B"),
+        ("B. No", YES_NO, "B"),
+        ("B. No, since 4 is even.", YES_NO, "B"),
+        ("C. It cannot be determined", YES_NO, "C"),
+        ("Answer: C. It cannot be determined", YES_NO, "C"),
+        ("Answer: C. It cannot be determined.\n\nThe data do not say.", YES_NO, "C"),
+        ("Answer: D. Maybe", YES_NO, "D"),
+        (r"\boxed{B. \text{No}}", YES_NO, "B"),
+        ("<answer>B. No</answer>", YES_NO, "B"),
+        ("Answer: B. False", ["True", "False"], "B"),
+        ("B. False", ["True", "False"], "B"),
+        ("Answer: B. That is wrong", ["That is right", "That is wrong"], "B"),
+        ("Answer: B. Not sure", ["Sure", "Not sure"], "B"),
+        # what follows them may still be one
+        ("Answer: B. No. No, wait, A.", YES_NO, "A"),
+        ("Answer: B. No. That is wrong.", YES_NO, None),
+        ("Answer: A. Yes. No, that is wrong.", YES_NO, None),
+        ("Answer: A. No", YES_NO, None),
+        ("Answer: A. No", ["4", "5"], None),
+        # a letter is no article
+        ("Answer: A) Rome", ["Paris", "Rome"], "A"),
+        ("Answer: (A) Rome", ["Paris", "Rome"], "A"),
+        ("Answer: A. Rome", ["Paris", "Rome"], "A"),
+        ("Answer: Vitamin", ["Vitamin A", "Vitamin C"], None),
+        ("Answer: Vitamin A", ["Vitamin C", "Vitamin A"], "B"),
+        ("It is vitamin A that helps.", ["Vitamin C", "Vitamin A"], "B"),
+        ("Answer: hepatitis A", ["Hepatitis B", "Hepatitis A"], "B"),
+        ("Answer: a cat", ["Dog", "Cat"], "B"),
+        ("Answer: A cat", ["Dog", "Cat"], "B"),
+        ("Answer: the cat", ["A dog", "A cat"], "B"),
+        # a reply by a word
+        ("Yes, there is no doubt.", YES_NO, "A"),
+        ("No, there is no such river.", YES_NO, "B"),
+        ("No. The river does not reach the sea, yes or no.", YES_NO, "B"),
+        ("Yes. No.", YES_NO, None),
+        ("Yes and no.", YES_NO, None),
+        ("Yes, no, maybe.", YES_NO, None),
+        ("Yes? I doubt it.", YES_NO, None),
+        ("Yes, it could be, but it is not. So no.", YES_NO, "B"),
+        ("False, as 4 is even.", ["True", "False"], "B"),
+    ],
+)
+def test_an_option_s_own_words_are_no_doubt(response: str, options: list[str], letter: str | None) -> None:
+    found = read_options(options)
+    assert found is not None
+    assert choose(response, found).letter == letter
 
 
 @pytest.mark.parametrize(

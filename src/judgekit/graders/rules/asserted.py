@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_SENTENCE_END = re.compile(
-    r"(?:(?<!\.)(?<!\b[MD]r)(?<!\bMs)(?<!\bSt)(?<!\bMrs)(?<!\bapprox)(?<!\b[A-Z]\.\s[A-Z])[.!?](?=\s|$)(?!\s[A-Z]\.\s)(?!\s*\d)|[。！？])"
-)
+from judgekit.graders.rules.english import abbreviated
+
+_SENTENCE_END = re.compile(r"(?<!\.)[.!?](?=\s|$)(?!\s*\d)|[。！？]")
 
 _ADVERBS = (
     r"(?:(?:definitely|certainly|clearly|obviously|absolutely|surely|really|actually|simply|just|therefore|thus|hence|"
@@ -215,9 +215,11 @@ def takes_back(text: str, said: str) -> bool:
 
 
 def sentence(line: str) -> str:
-    """Return a line up to the end of its first sentence."""
-    end = _SENTENCE_END.search(line)
-    return line[: end.start()] if end else line
+    """Return a line up to the end of its first sentence; abbreviations and the initials of names do not end one."""
+    for end in _SENTENCE_END.finditer(line):
+        if end[0] != "." or not abbreviated(line, end.start()):
+            return line[: end.start()]
+    return line
 
 
 def under(before: str) -> str | None:

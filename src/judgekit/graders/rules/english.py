@@ -184,6 +184,16 @@ _ABBREVIATION = re.compile(
 _STARTER = re.compile(
     r"(?:The|This|That|These|Those|There|It|He|She|They|We|I|You|In|But|And|So|If|When|As|At|On|For|However|My|Our)\b"
 )
+_NEVER_ENDS = re.compile(rf"\b(?i:{_TITLES}|mt|ft|messrs)$")
+_SHORT = re.compile(
+    r"\b(?:vs|cf|approx|etc|al|[ap]\.m|e\.g|i\.e|(?:[A-Z]\.)+[A-Z]|Ph\.D|[JS]r|Inc|Ltd|Co|Corp|Dept|Est|Fig|Vol"
+    r"|Jan|Feb|Mar|Apr|Aug|Sept?|Oct|Nov|Dec)$"
+)
+_INITIAL = re.compile(r"(?:^|\b[A-Z][\w'’-]*\.?\s)[A-Z]$")
+_SURNAME = re.compile(
+    r"\.(?:\s[A-Z]\.)*\s(?P<word>[A-Z][\w'’-]+)(?:\s[A-Z][\w'’-]*)*(?:[\W_]*$|[^\w\s]|\s(?:is|was|who|and|or|of|in|from|at|by)\b)"
+)
+"""What follows an initial within a name: "W. Bush was"."""
 _NUMBER = re.compile(r"(?<!\w)\d[\d.,]*$")
 _END = re.compile(r"(?<![.!?])[.!?]++[\"'”’)\]*_]*+(?=\s|$)|[。！？]+[」』”’）]*|…(?=\s|$)")
 _NEXT = re.compile(r"\s*+(\S)")
@@ -220,6 +230,24 @@ def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
             start, has_word = match.end(), False
     if _WORD_CHARACTER.search(text, start):
         yield start, len(text)
+
+
+def abbreviated(text: str, at: int) -> bool:
+    """Return whether the full stop at *at* belongs to an abbreviation, or to an initial of a name.
+
+    Unlike `sentence_spans`, which counts as Punkt does, it reads single letters by what stands around them: "George W.
+    Bush" is a name, "Plan B. It costs less" is not.
+    """
+    before = text[max(0, at - 30) : at]
+    if _NEVER_ENDS.search(before):
+        return True
+    following = _NEXT.match(text, at + 1)
+    if following is None or _STARTER.match(text, following.start(1)):
+        return False
+    if _SHORT.search(before):
+        return True
+    surname = _SURNAME.match(text, at) if _INITIAL.search(before) else None
+    return surname is not None and surname["word"].lower() not in STOP_WORDS
 
 
 def sentences(text: str) -> list[str]:

@@ -83,8 +83,11 @@ def needs(grader: str, module: str, extra: str) -> str:
     return module
 
 
-def part_of(text: str, part: Part) -> str | None:
-    """Return the answer part of a response, stripped; None if it has none."""
+def part_of(text: str, part: Part, stated: Sequence[str] = ()) -> str | None:
+    """Return the answer part of a response, stripped; None if it has none.
+
+    *stated*: references, which are answers even if their words leave an answer open ("maybe", "not enough info").
+    """
     if part == "whole":
         return text
     rest = after_think(text)
@@ -97,25 +100,47 @@ def part_of(text: str, part: Part) -> str | None:
     if part == "boxed":
         return _marked(rest, "boxed")
     if part == "committed":
-        return _committed(rest.strip())
+        return _committed(rest.strip(), stated)
     if part == "last_line":
         return rest.rstrip().rpartition("\n")[2].strip()
     return rest.strip()
 
 
-def _committed(text: str) -> str | None:
+def _committed(text: str, stated: Sequence[str]) -> str | None:
     """Return what a response commits to; None if that is nothing, or several things."""
-    marked = commitment(text, lambda part: " ".join(undecorated(part).split()).rstrip("."))
+    open_ended = [words for words in stated if asserted(words).text is None]
+    found = [claim._replace(text=_held(claim.text, open_ended)) for claim in claims(text)]
+    marked = commitment(text, lambda part: " ".join(undecorated(part).split()).rstrip("."), found=found)
     if marked is None:
-        marked = None if "\n" in text else Commitment(*asserted(undecorated(text)))
+        marked = None if "\n" in text else Commitment(*asserted(_held(undecorated(text), open_ended)))
     if marked is None or marked.text is None:
         return None
-    below = [line.split() for line in text[marked.claim.end if marked.claim else len(text) :].split("\n")]
-    if len(listed := [words for words in below if words]) > 1 and all(len(words) <= 3 for words in listed):
-        return None  # a list of answers
+    words = marked.claim is not None and marked.claim.kind == "words"
+    if marked.claim is not None and words and _list_goes_on(text[marked.claim.end :]):
+        return None
     # "The answer is Lisbon. It lies on the Tagus.": a sentence's end
-    ended = marked.text if marked.claim is None or marked.claim.kind != "words" else sentence(marked.text)
-    return undecorated(ended).strip().rstrip(".!").strip()
+    ended = sentence(marked.text) if words else marked.text
+    return undecorated(ended.removeprefix(_HELD)).strip().rstrip(".!").strip()
+
+
+_HELD = "It is: "
+
+
+def _held(text: str, open_ended: Sequence[str]) -> str:
+    """Mark a text that begins with one of the references as held, so that their words are read as a value."""
+    for words in open_ended:
+        pattern = r"[\W_]*" + r"\s+".join(map(re.escape, words.strip(" .!").split())) + r"(?=[\W_]*$|[.,;:!?\n])"
+        if re.match(pattern, text, re.IGNORECASE):
+            return _HELD + text
+    return text
+
+
+def _list_goes_on(below: str) -> bool:
+    """Whether an answer is the first of a list: short lines follow, without a line between that is empty."""
+    listed = [line.split() for line in below.strip("\n").partition("\n\n")[0].split("\n")]
+    if below.startswith("\n\n") or len(listed) < 2:
+        return False
+    return all(0 < len(words) <= 3 and not words[0].endswith(":") for words in listed)
 
 
 def _marked(text: str, kind: Literal["tag", "boxed"]) -> str | None:
@@ -191,7 +216,7 @@ class Compared(Rule):
         usable = [reference for reference in accepted if self.has_tokens(reference)]
         if not usable:
             return Abstained("the reference has nothing to compare")
-        answer = part_of(rollout.response, self.part)
+        answer = part_of(rollout.response, self.part, usable)
         if answer is None:
             return Graded(0.0, f"the response has no answer ({self.part})")
         return self.against(answer, usable)
@@ -213,14 +238,16 @@ def decided(scores: Sequence[float], several: Several) -> float:
     return min(max(score, 0.0), 1.0)
 
 
-_PUNCTUATION = str.maketrans("", "", string.punctuation + "“”‘’«»–—−‐‑")
+_OTHER_SCRIPTS = "、。，．：；！？（）［］｛｝【】「」『』《》〈〉〔〕～…·・¿¡‹›„‚、।॥،؛؟۔"
+_PUNCTUATION = str.maketrans("", "", string.punctuation + "“”‘’«»–—−‐‑" + _OTHER_SCRIPTS)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 def normalised(text: str) -> str:
     """Apply `normalize_answer` of the official SQuAD script (Rajpurkar et al. 2016, arXiv:1606.05250).
 
-    Lower case, without ASCII punctuation, English articles and extra space; also without typographic quotes and dashes.
+    Lower case, without ASCII punctuation, English articles and extra space; also without typographic quotes and dashes,
+    and the punctuation of other scripts.
     """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 

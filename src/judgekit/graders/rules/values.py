@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from fractions import Fraction
 
 from judgekit.graders.rules.notation import whole_quantity
@@ -15,7 +16,8 @@ _WRAPPER = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|tt)?|math(?:rm|bf|it|sf|bb|cal)|mbox|hbox|operatorname|boldsymbol|bm)\s*\{([^{}]*)\}"
 )
 _DROPPED = frozenset(".,;:!?\"'`()[]{}*_$\\~’‘“”„«»…、。，；：！？（）「」【】")
-_ARTICLES = frozenset(("a", "an", "the"))
+_ARTICLES = frozenset(("an", "the"))
+_ENDS = frozenset(".!?:;()[]{}\"'`*。！？：")
 _OPERATORS = frozenset("+-^/#×·±√<>≤≥=*÷")
 _DASHES = str.maketrans({"−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-"})
 _BETWEEN_WORDS = re.compile(r"(?<=[^\W\d_]{2})-(?=[^\W\d_]{2})|(?<=\s)-(?=\s+[^\W\d_]{2})|(?<=[^\W\d_])-\s|—")
@@ -41,9 +43,20 @@ def undecorated(text: str) -> str:
 def tokens(text: str) -> list[str]:
     """Split a text into words, numbers and operators, in lower case; articles and punctuation are left out."""
     text = _NOT.sub(" not", _BETWEEN_WORDS.sub(" ", undecorated(text).translate(_DASHES)))
-    found = [_canonical(token) for token in _TOKEN.findall(text)]
-    kept = [token for token in found if token not in _DROPPED]
-    return [token for token in kept if token not in _ARTICLES] or kept
+    found = _TOKEN.findall(text)
+    kept = [at for at, token in enumerate(found) if token not in _DROPPED]
+    without = [at for at in kept if not _is_article(found, at)]
+    return [_canonical(found[at]) for at in without or kept]
+
+
+def _is_article(found: Sequence[str], at: int) -> bool:
+    """Whether a token is an article; an A is a letter if no word follows, or if it is a capital within a sentence."""
+    token = found[at]
+    if token not in ("a", "A"):
+        return token.casefold() in _ARTICLES
+    if at + 1 == len(found) or not found[at + 1][0].isalnum():
+        return False
+    return token == "a" or at == 0 or found[at - 1] in _ENDS
 
 
 def _canonical(token: str) -> str:

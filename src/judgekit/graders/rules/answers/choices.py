@@ -273,9 +273,13 @@ def choose(response: str, options: Options) -> Choice:
     forms = _forms(tuple(sorted(options.names)))
     if (marked := _marked(text, options, forms)) is not None:
         return marked
-    if len(text) < 500 and (held := asserted(text)).text not in (None, text):
-        letter = _named(_line(str(held.text)), options, forms)
-        return Choice(letter) if letter else NO_CHOICE
+    if len(text) < 500:
+        plain = _without_own_words(text, options, forms)
+        if (held := asserted(plain)).text not in (None, plain):
+            letter = _named(_line(str(held.text)), options, forms)
+            return Choice(letter) if letter else NO_CHOICE
+    if (letter := _reply(text, options)) is not None:
+        return Choice(letter, "what it replies")
     if (letter := _first(text, options, forms)) is not None:
         return Choice(letter, "what it begins with")
     if (said := _said(text, options, forms)) is not None:
@@ -297,6 +301,7 @@ def _marked(text: str, options: Options, forms: _Forms) -> Choice | None:
         if _named(found[-1].text, options, forms) is not None or _like_a_letter(found[-1].text):
             break
         found.pop()  # a box of mathematics beside the answer
+    found = [claim._replace(text=_without_own_words(claim.text, options, forms)) for claim in found]
     marked = commitment(text, lambda part: _named(_line(part), options, forms), found=found)
     if marked is None:
         return None
@@ -308,6 +313,33 @@ def _marked(text: str, options: Options, forms: _Forms) -> Choice | None:
     if letter and _below(text[marked.claim.end :], letter, options):
         return Choice(None, "several options are named")
     return Choice(letter) if letter else NO_CHOICE
+
+
+def _without_own_words(text: str, options: Options, forms: _Forms) -> str:
+    """Leave out the text of an option behind its letter: "B. No" and "B. It cannot be determined" say no more than "B"."""
+    lead = forms.lead.match(text)
+    option = options.texts.get(options.named(lead["letter"]) or "") if lead else None
+    if lead is None or not option:
+        return text
+    at = lead.end() + len(_AROUND_LETTER.match(text, lead.end())[0])  # type: ignore[index]
+    own = re.compile(re.escape(undecorated(option).rstrip(".")) + r"(?!\w)", re.IGNORECASE).match(text, at)
+    return text[: lead.end()] + text[own.end() :] if own else text
+
+
+_AROUND_LETTER = re.compile(r"[\s)\]}>.:,、*_–—-]*")
+
+
+def _reply(text: str, options: Options) -> str | None:
+    """Return the option that a response begins by replying: "Yes, …"; None if it replies another, too."""
+    reply = re.match(rf"\W*({_REPLIES})(?=[.,;:!\n]|\s+[–—-]\s)", text, re.IGNORECASE)
+    letter = options.with_text(reply[1]) if reply else None
+    if reply is None or letter is None:
+        return None
+    others = rf"(?:[.,;:!?\n–—]\s*|\b(?:so|then|is|and|or|but)\s+)(?!{reply[1]}\b)(?:{_REPLIES})\s*(?:[.,;:!?\n]|$)"
+    return None if re.search(others, text[reply.end() :], re.IGNORECASE) else letter
+
+
+_REPLIES = "yes|no|true|false|maybe"
 
 
 def _only_listed(text: str, options: Options) -> bool:
