@@ -430,7 +430,13 @@ def _by_policy(message: Any) -> bool:
     if not isinstance(message, Mapping):
         return False
     role = message.get("role")
-    return role in ASSISTANTS if isinstance(role, str) else message.get("type") in _POLICYS_ITEMS
+    return role in ASSISTANTS if isinstance(role, str) else is_item(message)
+
+
+def is_item(message: Mapping[str, Any]) -> bool:
+    """Return whether a message without a role is an item of OpenAI's Responses that the policy wrote."""
+    kind = message.get("type")
+    return isinstance(kind, str) and kind in _POLICYS_ITEMS
 
 
 def text_size(*values: Any) -> int:

@@ -165,6 +165,12 @@ def test_forms_of_cases(value: Any, count: int, first: Any) -> None:
         ("", "\n", "lines tokens numbers"),
         ("nan", "nan", "lines exact tokens numbers"),
         ("yes", "Yes", ""),
+        ("1000000008", "1000000007", ""),
+        ("1000000008.0", "1000000007", ""),
+        ("1000000007.0", "1000000007", "numbers"),
+        ("+5", "5", "numbers"),
+        ("1000000.5", "1000000.6", "numbers"),
+        ("9" * 400 + ".5", "9" * 400, ""),
     ],
 )
 def test_comparing_outputs(given: str, wanted: str, equal: str) -> None:
@@ -178,7 +184,10 @@ def test_comparing_answers() -> None:
     assert _same([1, 2.0], (1, 2))
     assert _same(0.1 + 0.2, 0.3)
     assert _same({"1": "a"}, {1: "a"})
-    assert _same(3, [3])
+    assert _same(3, [3], wrapped=True)
+    assert not _same(3, [3])
+    assert not _same([], [[]])
+    assert not _same(3, [3, 3], wrapped=True)
     assert not _same(True, 1)
     assert not _same("1", 1)
     assert not _same(10**400, 120.0)
@@ -407,7 +416,7 @@ def f(n):
 
 
 def test_what_cannot_be_compared_is_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> bool:
+    def refuse(*_: Any, **__: Any) -> bool:
         raise RecursionError
 
     monkeypatch.setattr(rules, "_same", refuse)

@@ -62,11 +62,11 @@ ONE = {"input": "1", "output": "2"}
         ({"test": " ", "tests": "assert f()"}, [written_as("asserts", "assert f()")]),
         ({"test": "x = 1"}, [{"why": "nothing in the tests runs: they only define"}]),
         ({"test": []}, []),
-        ({"inputs": ["1", "3"], "outputs": ["2"]}, [ONE]),
         ({"inputs": "1", "outputs": ["2"]}, []),
         ({"fn_name": "f", "inputs": [[1, 2], "3\n\n4", 5], "outputs": [3, "7", 6]}, [call("f", [1, 2], 3), call("f", [3, 4], 7), call("f", [5], 6)]),
         ({"fn_name": "f", "inputs": ["odd"], "outputs": [3]}, []),
-        ({"fn_name": "f", "inputs": ["1"], "outputs": [["x"]]}, [call("f", [1], ["x"])]),
+        ({"fn_name": "f", "inputs": ["1"], "outputs": [["x"]]}, [{**call("f", [1], ["x"]), "wrapped": True}]),
+        ({"inputs": ["1", "2"], "outputs": ["1"]}, [{"why": "there are 2 inputs and 1 outputs"}]),
         ({"fn_name": 3, "inputs": ["1"], "outputs": ["2"]}, [ONE]),
         ({"metadata": {"func_name": "f"}, "cases": [{**ONE, "testtype": "functional"}]}, [call("f", [1], 2)]),
         ({"metadata": '{"func_name": "f"}', "cases": [ONE]}, [ONE]),
@@ -565,7 +565,7 @@ def test_fences_of_languages() -> None:
     [
         (1, 1.0, True), (1.0, 1.0 + 1e-10, True), (1.0, 1.0 + 1e-8, False), (0.0, 1e-10, True), (True, True, True), (1, True, False),
         (None, None, True), ("a", "a", True), ([1, [2.0]], [1, [2]], True), ([1], [1, 2], False), ([1], 1, False),
-        ({"1": 2}, {1: 2}, True), ({"1": 2}, {"1": 3}, False), ({"1": 2}, {"2": 2}, False), (1, [1], True), ([1], [[1]], True), (1, [1, 1], False),
+        ({"1": 2}, {1: 2}, True), ({"1": 2}, {"1": 3}, False), ({"1": 2}, {"2": 2}, False), (1, [1], False), ([], [[]], False), (1, [1, 1], False),
     ],
 )  # fmt: skip
 def test_answers_that_are_the_same(given: Any, wanted: Any, same: bool) -> None:

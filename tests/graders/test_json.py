@@ -129,6 +129,7 @@ def test_a_pattern_of_a_schema_is_matched_where_it_can_be_killed() -> None:
         pool.close()
 
 
+UNORDERED = {"score": "leaves", "list_order": False}
 MATCHES: list[tuple[str, Any, Any, float | None]] = [
     ('{"a": 1, "b": 2}', {"b": 2, "a": 1}, {}, 1),
     ('{"a": 1}', '{"a": 1}', {}, 1),
@@ -172,6 +173,32 @@ MATCHES: list[tuple[str, Any, Any, float | None]] = [
     ("[3, 1, 2]", [1, 2, 3], {"score": "leaves"}, 0),
     ("{}", {}, {"score": "leaves"}, 1),
     (json.dumps(list(range(5000))), list(range(5000)), {}, 1),
+    # records of a list are compared as wholes: each value is right in its own alone
+    (
+        json.dumps([{"n": "a", "v": 2}, {"n": "b", "v": 1}]),
+        [{"n": "a", "v": 1}, {"n": "b", "v": 2}],
+        UNORDERED,
+        0.5,
+    ),
+    (
+        json.dumps([{"n": "b", "v": 2}, {"n": "a", "v": 1}]),
+        [{"n": "a", "v": 1}, {"n": "b", "v": 2}],
+        UNORDERED,
+        1,
+    ),
+    (json.dumps([{"n": "b", "v": 2}]), [{"n": "a", "v": 1}, {"n": "b", "v": 2}], UNORDERED, 2 / 3),
+    (json.dumps([[2, 1], [3]]), [[3], [1, 2]], UNORDERED, 1),
+    (json.dumps([[2, 3], [1]]), [[3], [1, 2]], UNORDERED, 2 / 3),
+    (json.dumps({"a": [{"x": []}, {"x": {}}]}), {"a": [{"x": {}}, {"x": []}]}, UNORDERED, 1),
+    ("[]", [1], UNORDERED, 0),
+    ("[1]", [], UNORDERED, 0),
+    ("[[]]", [], UNORDERED, 0),
+    # tags in JSON's texts are only text
+    ('{"a": "<answer>5</answer>", "b": 1}', {"a": "<answer>5</answer>", "b": 1}, {}, 1),
+    ('{"a": "<think>", "b": "</think>"}', {"a": "<think>", "b": "</think>"}, {}, 1),
+    ('<think>x</think>{"a": "<think>", "b": "</think>"}', {"a": "<think>", "b": "</think>"}, {}, 1),
+    ('So:\n```json\n{"a": "<answer>5</answer>"}\n```', {"a": "<answer>5</answer>"}, {}, 1),
+    ('<think>{"a": 2}</think><answer>{"a": 1}</answer>', {"a": 1}, {}, 1),
 ]
 
 

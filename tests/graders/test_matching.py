@@ -427,7 +427,12 @@ def test_a_reference_may_be_a_hedge(response: str, truth: Any, expected: float) 
 
 
 @pytest.mark.parametrize(
-    ("response", "truth"), [("\u5df4\u9ece\u3002", "\u5df4\u9ece"), ("\u00a1Lisboa!", "Lisboa"), ("\u300c\u6771\u4eac\u300d\uff0c", "\u6771\u4eac")]
+    ("response", "truth"),
+    [
+        ("\u5df4\u9ece\u3002", "\u5df4\u9ece"),
+        ("\u00a1Lisboa!", "Lisboa"),
+        ("\u300c\u6771\u4eac\u300d\uff0c", "\u6771\u4eac"),
+    ],
 )
 def test_punctuation_of_other_scripts_is_none_of_a_word(response: str, truth: str) -> None:
     for grader in (TextMatch(how="normalised"), TextMatch(part="committed", how="normalised"), TokenF1()):

@@ -114,6 +114,10 @@ def test_the_query_of_a_response() -> None:
     assert query_of("<think>SELECT 1</think>SELECT 2;") == "SELECT 2"
     assert query_of("```sql\nSELECT 1\n```\n```python\nx\n```") == "SELECT 1"
     assert query_of("```python\nx\n```") is None
+    for language in ("mysql", "postgresql", "sqlite3", "SQL"):
+        assert query_of(f"```python\nx\n```\n```{language}\nSELECT 1;\n```") == "SELECT 1"
+    assert query_of("So it is:\n<answer>SELECT 1</answer>") == "SELECT 1"
+    assert query_of("<answer>\n```sql\nSELECT 1\n```\n</answer>") == "SELECT 1"
     assert query_of("<think>SELECT 1") is None
     assert grade("").score == 0
 

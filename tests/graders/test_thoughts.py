@@ -33,7 +33,7 @@ def test_what_is_thought_is_no_answer_in_any_form(template: str) -> None:
     "text",
     [
         "analysis of the sum: 42", "analysis", "analysis: 42", "Analysis\nThe answer is 42", "<channel> 42", "<x:thinker>42", "a thought 42",
-        "the assistantfinal is 42",
+        "the assistantfinal is 42", 'print("</think>")', "re.split('<think>', text)", 'Write `<think>` and `</think>`: 42', '{"a": "<think>"}',
     ],
 )  # fmt: skip
 def test_ordinary_text_is_no_thought(text: str) -> None:
@@ -49,3 +49,13 @@ def test_messages_of_gpt_oss_keep_their_calls_where_decoding_dropped_the_marks()
     assert 'to=functions.f json{"a": 1}' in kept
     assert kept.endswith("It is 42.")
     assert after_think(text) == "It is 42."
+
+
+def test_marks_in_quotes_end_no_thought_and_begin_none() -> None:
+    text = 'I must print "</think>".</think>\n```python\nprint("</think>", \'<think>\')\n```'
+    assert after_think(text) == text.partition('".</think>')[2]
+    assert after_think('I must print "</think>" and') == 'I must print "</think>" and'
+    assert after_think('<think>I must print "</think>" and') is None
+    assert without_thinking('<think>I print "</think>" here</think>42') == "42"
+    assert after_think('He thought.</think>"42"') == '"42"'
+    assert after_think('He said "so"</think>42') == "42"

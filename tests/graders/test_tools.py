@@ -77,6 +77,19 @@ CASES: list[tuple[Any, Any, Any, Any]] = [
     ([("a", {"x": 1, "z": 2})], ref(A), {"arguments": "partial"}, 0.5),
     ([("a", {"x": 1, "y": 3})], ref(("a", {"x": 1, "y": 2})), {"arguments": "partial"}, 0.5),
     ([C], ref(C), {"arguments": "partial"}, 1),
+    # the best pairing, though the closest pair is not in it: (2/3 + 2/3) / 2, not (1 + 0) / 2
+    (
+        [("a", {"x": 1, "y": 1, "z": 1}), ("a", {"x": 1, "y": 1, "z": 2})],
+        ref(("a", {"x": 1, "y": 1, "z": 1}), ("a", {"x": 9, "y": 9, "z": 1})),
+        {"arguments": "partial"},
+        0.5,
+    ),
+    (
+        [("a", {"x": 1, "y": 1, "z": 1}), ("a", {"x": 1, "y": 2, "z": 2})],
+        ref(("a", {"x": 1, "y": 1, "z": 2}), ("a", {"x": 5, "y": 1, "z": 1})),
+        {"arguments": "partial"},
+        2 / 3,
+    ),
     ([("a", "{broken")], ref(A), {}, 0),
     ([("a", {"x": {"k": [1, 2]}})], ref(("a", {"x": {"k": [1, 2]}})), {}, 1),
     ([("a", {"x": {"k": [2, 1]}})], ref(("a", {"x": {"k": [1, 2]}})), {}, 0),

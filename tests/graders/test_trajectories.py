@@ -549,6 +549,20 @@ def test_rules_say_which_turns_calls_are_good(rule: Any, turns: tuple[float | No
     assert whole.grade(_AGENT).turns is None
 
 
+def test_items_of_responses_are_turns() -> None:
+    items: list[Any] = [{"role": "user", "content": "x"}]
+    for at in range(3):
+        items += [
+            {"type": "reasoning", "summary": []},
+            {"type": "function_call", "name": "f", "arguments": "{}", "call_id": str(at)},
+            {"type": "function_call_output", "call_id": str(at), "output": "y"},
+        ]
+    items.append({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "z"}]})
+    grade = StepEfficiency(count="turns", steps=2).grade(Rollout(response="z", messages=tuple(items)))
+    assert isinstance(grade, Graded)
+    assert grade.score == 0.5
+
+
 def test_a_response_without_messages_is_one_turn() -> None:
     rollout = Rollout(
         response='<tool_call>{"name": "a", "arguments": {}}</tool_call><tool_call>{"name": "x", "arguments": {}}</tool_call>',

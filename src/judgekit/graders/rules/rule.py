@@ -129,7 +129,9 @@ _HELD = "It is: "
 def _held(text: str, open_ended: Sequence[str]) -> str:
     """Mark a text that begins with one of the references as held, so that their words are read as a value."""
     for words in open_ended:
-        pattern = r"[\W_]*" + r"\s+".join(map(re.escape, words.strip(" .!").split())) + r"(?=[\W_]*$|[.,;:!?\n])"
+        pattern = (
+            r"[\W_]*" + r"\s+".join(map(re.escape, words.strip(" .!").split())) + r"(?=[\W_]*$|[.,;:!?\n])"
+        )
         if re.match(pattern, text, re.IGNORECASE):
             return _HELD + text
     return text

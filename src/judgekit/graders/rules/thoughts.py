@@ -10,15 +10,17 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _THINK = r"(?:\w{1,12}:)?(?:think|thinking|thought|thoughts|reasoning)|longcat_think"
-_THOUGHT_ENDS = re.compile(
+_ENDS = (
     rf"</(?:{_THINK})>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|<\|END_THINKING\|>|<\|plamo:end_think:plamo\|>|<channel\|>"
-    r"|<\|channel\|>final(?:(?!<\|message\|>)[^\n]){0,60}<\|message\|>",  # a format may stand between them
-    re.IGNORECASE,
+    r"|<\|channel\|>final(?:(?!<\|message\|>)[^\n]){0,60}<\|message\|>"  # a format may stand between them
 )
+# a mark in quotes is only spoken of: code and JSON may hold such texts; a fence is no quote
+_NOT_QUOTED, _NO_QUOTE = r"(?<![\"'])(?<![^`]`)(?<!^`)", r"(?![\"']|`(?!`))"
+_THOUGHT_ENDS = re.compile(rf"{_NOT_QUOTED}(?:{_ENDS})|(?:{_ENDS}){_NO_QUOTE}", re.IGNORECASE)
 _ANALYSIS = r"<\|channel\|>analysis<\|message\|>"
 _THOUGHT_OPENS = re.compile(
-    rf"<(?:{_THINK})>|\[THINK\]|◁think▷|<\|begin_of_thought\|>|<\|START_THINKING\|>|<\|plamo:begin_think:plamo\|>"
-    rf"|<\|channel>thought\b|{_ANALYSIS}",
+    rf"{_NOT_QUOTED}(?:<(?:{_THINK})>|\[THINK\]|◁think▷|<\|begin_of_thought\|>|<\|START_THINKING\|>|<\|plamo:begin_think:plamo\|>"
+    rf"|<\|channel>thought\b|{_ANALYSIS})",
     re.IGNORECASE,
 )
 _MESSAGE_ENDS = re.compile(r"<\|end\|>|(?=<\|start\|>)")

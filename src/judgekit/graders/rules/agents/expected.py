@@ -130,9 +130,11 @@ def _read(value: Any) -> list[Expected] | None:
 
 
 def _as_a_response(text: str) -> list[Any]:
-    """Return the calls of a reference that is written as a response is."""
+    """Return the calls of a reference that is written as a response is; none if one of them cannot be read."""
     parts = written(text) if any(mark in text for mark in MARKS) else nothing_else(text)
-    calls = [part for part in parts if isinstance(part, Call) and part.name]
+    calls = [part for part in parts if isinstance(part, Call)]
+    if not all(call.name for call in calls):
+        return []
     return [{"name": call.name, "arguments": call.arguments} for call in calls]
 
 

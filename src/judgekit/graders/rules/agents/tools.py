@@ -12,6 +12,7 @@ from judgekit.graders.rules.agents import bfcl
 from judgekit.graders.rules.agents.expected import AnyOf, Expected, Fields, Positional, expected_calls
 from judgekit.graders.rules.agents.trajectory import by_turn, read_trajectory
 from judgekit.graders.rules.calls import Call, Untyped, canonical
+from judgekit.graders.rules.pairs import best_pairs
 from judgekit.graders.rules.rule import one_of
 from judgekit.graders.rules.stored import without_nulls
 from judgekit.graders.rules.work import Paced, Work, calls_of
@@ -261,23 +262,14 @@ class ToolCallMatch(_Compared):
     def _matches(self, calls: Sequence[Call], wanted: Sequence[Expected]) -> list[float]:
         """Return how well each call matches the one of the reference with which it is paired, each used once."""
         if self.arguments == "partial":
-            by_name, alike = self.by_name(wanted), dict[str, list[tuple[float, int]]]()
-            pairs: list[tuple[float, int, int]] = []
-            for i, call in enumerate(calls):
-                key = _key(call)
-                if key not in alike:
-                    same = by_name.get(self._name(call.name), ())
-                    scores = ((self.alike(call, expected), j) for j, expected in same)
-                    alike[key] = [(score, j) for score, j in scores if score > 0]
-                pairs += [(-score, i, j) for score, j in alike[key]]
-            pairs.sort()
-            found: dict[int, float] = {}
-            used: set[int] = set()
-            for likeness, i, j in pairs:
-                if i not in found and j not in used:
-                    found[i] = -likeness
-                    used.add(j)
-            return [found.get(i, 0.0) for i in range(len(calls))]
+            by_name, rows = self.by_name(wanted), dict[str, list[float]]()
+            for call in calls:
+                if (key := _key(call)) not in rows:
+                    rows[key] = [0.0] * len(wanted)
+                    for j, expected in by_name.get(self._name(call.name), ()):
+                        rows[key][j] = self.alike(call, expected)
+            alike = [rows[_key(call)] for call in calls]
+            return [0.0 if j is None else row[j] for row, j in zip(alike, best_pairs(alike), strict=True)]
         known: dict[str, list[int]] = {}
         by_name = self.by_name(wanted)
         return _paired([self._fitting(call, known, by_name) for call in calls])

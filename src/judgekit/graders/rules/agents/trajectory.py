@@ -26,7 +26,7 @@ from judgekit.graders.rules.calls import Call, Observation, call_of, is_call, is
 from judgekit.graders.rules.stored import without_nulls
 from judgekit.graders.rules.thoughts import without_thinking
 from judgekit.graders.rules.written_calls import written
-from judgekit.types import ASSISTANTS, Rollout, content_text, policy_turns, prompt_end
+from judgekit.types import ASSISTANTS, Rollout, content_text, is_item, policy_turns, prompt_end
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Trajectory:
     calls: list[Call] = field(default_factory=list)
     observations: list[Observation] = field(default_factory=list)
     turns: int = 0
-    """Number of assistant messages."""
+    """Number of assistant messages; the items of one of OpenAI's Responses are one."""
 
 
 def read_trajectory(rollout: Rollout) -> Trajectory:
@@ -54,11 +54,13 @@ def read_trajectory(rollout: Rollout) -> Trajectory:
     answers = [_answers(message) for message in messages]
     observed = any(answers)
     structured = list(map(_structured_calls, messages))
+    as_what = ""
     is_data = any(structured)  # then no sentence of a turn is a call
     for at, message, calls, answered in zip(places, messages, structured, answers, strict=True):
         before = len(found.calls)
         is_turn = _role(message) in ASSISTANTS
-        found.turns += is_turn
+        before_it, as_what = as_what, "message" if is_turn else "item" if is_item(message) else ""
+        found.turns += (before_it, as_what) in _BEGINS
         found.calls += calls
         waiting += calls
         if is_turn and not is_data:
@@ -72,6 +74,10 @@ def read_trajectory(rollout: Rollout) -> Trajectory:
         found.turns = 1
         _read_text(without_thinking(rollout.response), found, observe=True)
     return found
+
+
+_BEGINS = {("", "message"), ("message", "message"), ("", "item")}
+"""What begins a turn, after what: the items of one of OpenAI's Responses, and the message with which they end, are one."""
 
 
 def by_turn(rollout: Rollout, calls: Sequence[Call], values: Sequence[float]) -> tuple[float | None, ...]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from judgekit.errors import ConfigError, RolloutError, reads_rollout
 from judgekit.graders.protocol import Where
+from judgekit.graders.rules.pairs import best_pairs
 from judgekit.graders.rules.rule import Rule, at_least, code_blocks, needs, one_of
 from judgekit.graders.rules.stored import as_python, without_nulls
 from judgekit.graders.rules.thoughts import after_think
@@ -33,19 +35,22 @@ def read_json(text: str, where: Found) -> Any:
     response is JSON and nothing else. "anywhere": also the last object or array within text. NaN and Infinity are
     not JSON (RFC 8259).
     """
-    rest = text if where == "whole" else after_think(text)
+    try:
+        return loads(text)  # tags in its texts are only text
+    except NotJson as error:
+        # not the error: it holds this frame, which only the garbage collector would free
+        problem = str(error)
+    if where == "whole":
+        raise NotJson(problem)
+    rest = after_think(text)
     if rest is None:
         raise NotJson("the thinking never ends")
-    if where != "whole" and (opened := rest.rfind("<answer>")) >= 0:
-        rest = rest[opened + len("<answer>") :].partition("</answer>")[0]
+    if (opened := _last_answer(rest)) is not None:
+        rest = rest[opened:].partition("</answer>")[0]
     try:
         return loads(rest)
     except NotJson as error:
-        problem = str(
-            error
-        )  # not the error: it holds this frame, which only the garbage collector would free
-    if where == "whole":
-        raise NotJson(problem)
+        problem = str(error)
     blocks = code_blocks(rest)
     named = [
         content for language, content in blocks if language in ("json", "json5", "jsonc", "javascript", "js")
@@ -60,6 +65,11 @@ def read_json(text: str, where: Found) -> Any:
     if where == "anywhere" and not named and (value := _last_value(rest)) is not _MISSING:
         return value
     raise NotJson(problem)
+
+
+def _last_answer(text: str) -> int | None:
+    """Return where the last `<answer>` begins that is not within quotes; None without one."""
+    return max((found.end() for found in re.finditer(r"(?<![\"'`])<answer>", text)), default=None)
 
 
 @reads_rollout
@@ -245,7 +255,7 @@ class JsonMatch(Rule):
     """Scores how well the response's JSON matches the reference's, 0 to 1.
 
     *where*: see `read_json`. *score*: "exact" (1 if equal, else 0), or "leaves": F1 over the leaves, each a path
-    and its value. *list_order*: False ignores the order of lists. *extra_keys*: "wrong", or "fine": ignore keys that
+    and its value. *list_order*: False ignores the order of lists; for leaves, their items are paired so that most are right. *extra_keys*: "wrong", or "fine": ignore keys that
     the reference does not have. *tolerance*: largest relative difference of equal numbers. *ignore_case*: compare
     texts without case (space around them never counts). *number_texts*: "5" equals 5. *only*: compare only these
     keys of the top-level object.
@@ -374,27 +384,26 @@ class JsonMatch(Rule):
         return type(given) is type(wanted) and bool(given == wanted)
 
     def _leaves(self, given: Any, wanted: Any) -> Grade:
-        have, want = _leaves_of(given, self.list_order), _leaves_of(wanted, self.list_order)
-        total_have = sum(map(len, have.values()))
-        total_want = sum(map(len, want.values()))
-        right = 0
-        for path, values in want.items():
-            left = list(have.get(path, ()))
-            for value in values:
-                match = next((j for j, a in enumerate(left) if self._same(a, value)), None)
-                if match is not None:
-                    right += 1
-                    del left[match]
+        have, want = _leaves_of(given), _leaves_of(wanted)
+        total_have, total_want = have.total(), want.total()
+        right = self._right(given, wanted)
         if self.extra_keys == "fine":
-            known = {_shape(path) for path in want}  # an item more in a list is no key
-            total_have = sum(len(values) for path, values in have.items() if _shape(path) in known)
+            # an item more in a list is no key
+            total_have = sum(count for path, count in have.items() if path in want)
         score = 2 * right / (total_have + total_want)  # the harmonic mean of precision and recall
         return Graded(min(score, 1.0), f"{right} of {total_want} leaves")
 
-
-def _shape(path: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a path without the numbers of its lists."""
-    return tuple("[]" if isinstance(part, int) else part for part in path)
+    def _right(self, given: Any, wanted: Any) -> int:
+        """Return how many leaves are in both; without order, lists are paired so that these are the most."""
+        if isinstance(given, Mapping) and isinstance(wanted, Mapping) and wanted:
+            return sum(self._right(given[key], value) for key, value in wanted.items() if key in given)
+        if isinstance(given, list | tuple) and isinstance(wanted, list | tuple) and wanted:
+            if self.list_order:
+                return sum(map(self._right, given, wanted))
+            alike = [[self._right(one, other) for other in wanted] for one in given]
+            pairs = zip(alike, best_pairs(alike), strict=True)
+            return sum(row[j] for row, j in pairs if j is not None)
+        return int(self._same(given, wanted))
 
 
 def _number(value: Any) -> Any:
@@ -409,9 +418,9 @@ def _number(value: Any) -> Any:
     return number if math.isfinite(number) else value
 
 
-def _leaves_of(value: Any, list_order: bool) -> dict[tuple[Any, ...], list[Any]]:
-    """Return all leaves by path. Empty containers are leaves; without order, list indices are ignored."""
-    found: dict[tuple[Any, ...], list[Any]] = {}
+def _leaves_of(value: Any) -> Counter[tuple[Any, ...]]:
+    """Count the leaves by their paths, in which the items of a list are one. Empty containers are leaves."""
+    found = Counter[tuple[Any, ...]]()
     left: list[tuple[tuple[Any, ...], Any]] = [((), value)]
     while left:
         path, part = left.pop()
@@ -420,7 +429,7 @@ def _leaves_of(value: Any, list_order: bool) -> dict[tuple[Any, ...], list[Any]]
         if isinstance(part, Mapping) and part:
             left += [((*path, key), inner) for key, inner in part.items()]
         elif isinstance(part, list | tuple) and part:
-            left += [((*path, i if list_order else "[]"), inner) for i, inner in enumerate(part)]
+            left += [((*path, None), inner) for inner in part]
         else:
-            found.setdefault(path, []).append(part)
+            found[path] += 1
     return found

@@ -337,7 +337,7 @@ class Code(InSandbox, Rule):
                 raise SandboxError(
                     f"the tests import {', '.join(finished.answer['missing'])}, which the sandbox's Python does not have"
                 )
-            if job["kind"] == "tests" or _same(finished.answer, case["output"]):
+            if job["kind"] == "tests" or _same(finished.answer, case["output"], wrapped="wrapped" in case):
                 return None
             return f"{_SHORT.repr(finished.answer):.60} instead of {_SHORT.repr(case['output']):.60}"
         if finished.code != 0:
@@ -454,11 +454,11 @@ _OUT_OF_TIME = (9, 24)
 """SIGKILL, which has no other sender here, and SIGXCPU."""
 
 
-def _same(given: Any, wanted: Any) -> bool:
-    """Compare a function's answer; some data sets wrap the expected one in a list."""
+def _same(given: Any, wanted: Any, *, wrapped: bool = False) -> bool:
+    """Compare a function's answer. *wrapped*: the expected one may stand in a list, as APPS has it."""
     if _alike(given, wanted):
         return True
-    return isinstance(wanted, list) and len(wanted) == 1 and _alike(given, wanted[0])
+    return wrapped and isinstance(wanted, list) and len(wanted) == 1 and _alike(given, wanted[0])
 
 
 def _alike(given: Any, wanted: Any) -> bool:
@@ -500,8 +500,15 @@ def _lines(text: str) -> Sequence[str]:
     return lines
 
 
-def _close(a: str, b: str) -> bool:
+def _close(given: str, wanted: str) -> bool:
+    """Whether two texts are about the same number: within 1e-6 of it, or of 1; a whole number is near to itself alone."""
     try:
-        return math.isclose(float(a), float(b), rel_tol=1e-6, abs_tol=1e-6)
-    except ValueError:
+        if _WHOLE.fullmatch(wanted):
+            whole = int(wanted)
+            return int(given) == whole if _WHOLE.fullmatch(given) else abs(float(given) - whole) <= 1e-6
+        return math.isclose(float(given), float(wanted), rel_tol=1e-6, abs_tol=1e-6)
+    except (ValueError, OverflowError):
         return False
+
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,4000}")

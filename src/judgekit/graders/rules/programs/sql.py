@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 from judgekit.errors import ConfigError
 from judgekit.graders.protocol import Where
-from judgekit.graders.rules.rule import Rule, at_least, code_blocks, one_of
-from judgekit.graders.rules.thoughts import after_think
+from judgekit.graders.rules.rule import Rule, at_least, code_blocks, one_of, part_of
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 Row = tuple[Any, ...]
@@ -149,14 +148,33 @@ class Sql(Rule):
 
 def query_of(response: str) -> str | None:
     """Return the SQL of a response; None if there is none."""
-    text = after_think(response)
+    text = part_of(response, "answer_or_rest")
     if text is None:
         return None
     blocks = code_blocks(text)
-    named = [code for language, code in blocks if language in ("sql", "sqlite")]
+    named = [code for language, code in blocks if language in _SQL]
     unnamed = [code for language, code in blocks if not language]
     query = (named or unnamed or [""])[-1] if blocks else text
     return query.strip().rstrip(";").strip() or None
+
+
+_SQL = frozenset(
+    (
+        "sql",
+        "sqlite",
+        "sqlite3",
+        "mysql",
+        "mariadb",
+        "postgresql",
+        "postgres",
+        "pgsql",
+        "plpgsql",
+        "tsql",
+        "mssql",
+        "duckdb",
+    )
+)
+"""Names of fences that hold SQL, whatever server a model thinks of."""
 
 
 def ordered(query: str) -> bool:
