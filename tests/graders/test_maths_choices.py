@@ -228,6 +228,8 @@ YES_NO = ["Yes", "No", "It cannot be determined", "Maybe"]
         ("No, there is no such river.", YES_NO, "B"),
         ("No. The river does not reach the sea, yes or no.", YES_NO, "B"),
         ("Yes. No.", YES_NO, None),
+        ("Answer: Yes. No adverse effects were seen.", YES_NO, "A"),
+        ("Answer: No. Yes.", YES_NO, None),
         ("Yes and no.", YES_NO, None),
         ("Yes, no, maybe.", YES_NO, None),
         ("Yes? I doubt it.", YES_NO, None),

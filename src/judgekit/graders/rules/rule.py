@@ -108,11 +108,11 @@ def part_of(text: str, part: Part, stated: Sequence[str] = ()) -> str | None:
 
 def _committed(text: str, stated: Sequence[str]) -> str | None:
     """Return what a response commits to; None if that is nothing, or several things."""
-    open_ended = [words for words in stated if asserted(words).text is None]
-    found = [claim._replace(text=_held(claim.text, open_ended)) for claim in claims(text)]
+    held = [words for words in stated if not _is_plain(words)]
+    found = [claim._replace(text=_held(claim.text, held)) for claim in claims(text)]
     marked = commitment(text, lambda part: " ".join(undecorated(part).split()).rstrip("."), found=found)
     if marked is None:
-        marked = None if "\n" in text else Commitment(*asserted(_held(undecorated(text), open_ended)))
+        marked = None if "\n" in text else Commitment(*asserted(_held(undecorated(text), held)))
     if marked is None or marked.text is None:
         return None
     words = marked.claim is not None and marked.claim.kind == "words"
@@ -120,20 +120,26 @@ def _committed(text: str, stated: Sequence[str]) -> str | None:
         return None
     # "The answer is Lisbon. It lies on the Tagus.": a sentence's end
     ended = sentence(marked.text) if words else marked.text
-    return undecorated(ended.removeprefix(_HELD)).strip().rstrip(".!").strip()
+    if known := _HELD.match(ended):
+        ended = held[int(known[1])] + ended[known.end() :]
+    return undecorated(ended).strip().rstrip(".!").strip()
 
 
-_HELD = "It is: "
+_HELD = re.compile(r"Held(\d+)")
 
 
-def _held(text: str, open_ended: Sequence[str]) -> str:
-    """Mark a text that begins with one of the references as held, so that their words are read as a value."""
-    for words in open_ended:
-        pattern = (
-            r"[\W_]*" + r"\s+".join(map(re.escape, words.strip(" .!").split())) + r"(?=[\W_]*$|[.,;:!?\n])"
-        )
-        if re.match(pattern, text, re.IGNORECASE):
-            return _HELD + text
+def _is_plain(words: str) -> bool:
+    """Whether a reference says what it says in one sentence, and leaves nothing open."""
+    bare = words.rstrip(" .!?")
+    return asserted(bare).text is not None and sentence(bare) == bare and "?" not in words
+
+
+def _held(text: str, held: Sequence[str]) -> str:
+    """Put a name in the place of a reference with which a text begins, so that nothing in its words is read as doubt."""
+    for number, words in enumerate(held):
+        inner = r"\s+".join(map(re.escape, words.strip(" .!?").split()))
+        if found := re.match(rf"[\W_]*{inner}(?=[\W_]*$|[.,;:!?\n])([?!](?=\s))?", text, re.IGNORECASE):
+            return f"Held{number}{'.' if found[1] else ''}{text[found.end() :].removeprefix('?')}"
     return text
 
 

@@ -471,6 +471,8 @@ def _named(line: str, options: Options, forms: _Forms) -> str | None:
         lower = lead["letter"].islower() and re.match(r"\s+[a-z]", rest) and not _NAMING.search(lead[0])
         if not lower and not _is_word(lead["letter"], rest):
             return None if _second(rest, letter, options, forms) else letter
+    if (reply := _reply(line, options)) is not None:
+        return reply
     mentioned = _mentioned(line, options, forms)
     if (by_text := _by_text(line, options)) is not None:
         return None if mentioned - {by_text} else by_text
