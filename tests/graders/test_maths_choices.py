@@ -226,7 +226,10 @@ YES_NO = ["Yes", "No", "It cannot be determined", "Maybe"]
         # a reply by a word
         ("Yes, there is no doubt.", YES_NO, "A"),
         ("No, there is no such river.", YES_NO, "B"),
-        ("No. The river does not reach the sea, yes or no.", YES_NO, "B"),
+        ("No. The river does not reach the sea.", YES_NO, "B"),
+        ("Yes, alternatively no.", YES_NO, None),
+        ("Yes, or maybe", YES_NO, None),
+        ("False, it is not true.", ["True", "False"], "B"),
         ("Yes. No.", YES_NO, None),
         ("Answer: Yes. No adverse effects were seen.", YES_NO, "A"),
         ("Answer: No. Yes.", YES_NO, None),

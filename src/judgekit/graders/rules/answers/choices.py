@@ -335,7 +335,7 @@ def _reply(text: str, options: Options) -> str | None:
     letter = options.with_text(reply[1]) if reply else None
     if reply is None or letter is None:
         return None
-    others = rf"(?:[.,;:!?\n–—]\s*|\b(?:so|then|is|and|or|but)\s+)(?!{reply[1]}\b)(?:{_REPLIES})\s*(?:[.,;:!?\n]|$)"
+    others = rf"\b(?<!\bnot\s)(?!{reply[1]}\b)(?:{_REPLIES})\s*(?:[.,;:!?\n]|$)"
     return None if re.search(others, text[reply.end() :], re.IGNORECASE) else letter
 
 
