@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -41,14 +43,23 @@ def test_holds_that_overlap_count_once(clock: Clock) -> None:
     assert watch.held_s() == 5
 
 
+@contextmanager
+def shared(call: Stopwatch, mine: Stopwatch) -> Iterator[None]:
+    call.add_sharer(mine)
+    try:
+        yield
+    finally:
+        call.drop_sharer(mine)
+
+
 def test_who_shares_a_call_is_held_with_it(clock: Clock) -> None:
     """Also who comes while it is held, and only for as long as it shares it."""
     call, first, late = Stopwatch(), Stopwatch(), Stopwatch()
-    with call.shared_by(first):
+    with shared(call, first):
         clock.now = 1
         with call.held():
             clock.now = 2
-            with call.shared_by(late):
+            with shared(call, late):
                 clock.now = 4
             assert not late.holding
             clock.now = 5
@@ -59,18 +70,15 @@ def test_who_shares_a_call_is_held_with_it(clock: Clock) -> None:
 
 def test_one_evaluation_that_shares_two_calls_is_held_once(clock: Clock) -> None:
     mine, one, two = Stopwatch(), Stopwatch(), Stopwatch()
-    with one.shared_by(mine), two.shared_by(mine), one.held(), two.held():
+    with shared(one, mine), shared(two, mine), one.held(), two.held():
         clock.now = 3
     assert mine.held_s() == 3
-    with one.shared_by(None), one.shared_by(one), one.held():
-        clock.now = 4
-    assert one.held_s() == 4
 
 
 def test_what_hung_is_excused_once(clock: Clock) -> None:
     call, mine = Stopwatch(), Stopwatch()
     clock.now = 10
-    with call.shared_by(mine):
+    with shared(call, mine):
         call.excuse(4)
         mine.excuse(2)  # another call of the same evaluation
         clock.now = 12

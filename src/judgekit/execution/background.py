@@ -65,6 +65,9 @@ _running: _Background | None = None
 
 def _background() -> _Background:
     global _running
+    running = _running
+    if running is not None and running.loop.is_running():
+        return running
     with _lock:
         if _running is None or not _running.thread.is_alive():
             _running = _Background()

@@ -61,6 +61,7 @@ class Flights(Generic[T]):
     def _landed(self, key: Hashable, flight: _Flight[T], _: object) -> None:
         if self._calls.get(key) is flight:
             del self._calls[key]
+        flight.wake()
         if not flight.task.cancelled():
             flight.task.exception()  # retrieved, for nobody may wait for it any more
 
@@ -80,7 +81,8 @@ class _Flight(Generic[T]):
         self.task = asyncio.get_running_loop().create_task(call, context=context)
         self.closed = False
         self._lasting = lasting
-        self._waiting = self._most = 0
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._most = 0
 
     @property
     def over(self) -> bool:
@@ -89,33 +91,34 @@ class _Flight(Generic[T]):
         return task.done() or task.cancelling() > 0 or task.get_loop() is not asyncio.get_running_loop()
 
     async def wait(self) -> None:
-        """Wait until it has ended. Whoever leaves last waits until it is cancelled."""
-        self._waiting += 1
-        self._most = max(self._most, self._waiting)
+        """Wait until it has ended: until `wake`. Whoever leaves last waits until it is cancelled."""
         ended = asyncio.get_running_loop().create_future()
-        landed = partial(_wake, ended)
-        self.task.add_done_callback(landed)
+        self._waiting.add(ended)
+        self._most = max(self._most, len(self._waiting))
+        mine = STOPWATCH.get()
+        if mine is not None:
+            self.stopwatch.add_sharer(mine)
         try:
-            with self.stopwatch.shared_by(STOPWATCH.get()):
-                await ended
+            await ended
         finally:
-            self._waiting -= 1
-            if not self.task.done():
-                self.task.remove_done_callback(landed)
-                if not self._waiting and not self._lasting:
-                    self.task.cancel()
-                    await asyncio.wait([self.task])
+            if mine is not None:
+                self.stopwatch.drop_sharer(mine)
+            self._waiting.discard(ended)
+            if not self._waiting and not self._lasting and not self.task.done():
+                self.task.cancel()
+                await asyncio.wait([self.task])
+
+    def wake(self) -> None:
+        """Tell all who wait that it has ended."""
+        for ended in self._waiting:
+            if not ended.done():
+                ended.set_result(None)
 
     def result(self) -> T:
         error = self.task.exception()
         if error is not None and self._most > 1:
             raise own_copy(error)
         return self.task.result()
-
-
-def _wake(waiter: asyncio.Future[None], _: object) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
 
 
 def own_copy(error: E) -> E:

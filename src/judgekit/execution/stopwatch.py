@@ -62,29 +62,21 @@ class Stopwatch(Struct, gc=False, eq=False):
             for other in self._sharers:
                 other.excuse(since)
 
-    @contextmanager
-    def shared_by(self, other: Stopwatch | None) -> Iterator[None]:
-        """Hold *other* along with this stopwatch while the block runs: both wait for the same call."""
-        if other is None or other is self:
-            yield
-            return
-        self.add_sharer(other)
-        try:
-            yield
-        finally:
-            with _lock:
-                sharers = list(self._sharers)
-                sharers.remove(other)
-                self._sharers = tuple(sharers)
-                if self._holds:
-                    other.release()
-
     def add_sharer(self, other: Stopwatch) -> None:
-        """Hold *other* along with this stopwatch from now on."""
+        """Hold *other* along with this stopwatch from now on: both wait for the same call."""
         with _lock:
             self._sharers += (other,)
             if self._holds:
                 other.hold()
+
+    def drop_sharer(self, other: Stopwatch) -> None:
+        """Hold it no more: it has its answer."""
+        with _lock:
+            sharers = list(self._sharers)
+            sharers.remove(other)
+            self._sharers = tuple(sharers)
+            if self._holds:
+                other.release()
 
     def hold(self) -> None:
         """Exclude the time from now until `release` has been called as often."""

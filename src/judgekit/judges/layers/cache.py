@@ -236,10 +236,7 @@ def request_key(request: JudgeRequest, identity: str) -> bytes:
     sampling = request.sampling
     parts: list[Any] = [
         identity,
-        [
-            (turn.role, [(p.text, p.trusted, p.max_tokens, p.pool, *p.image.split()) for p in turn.pieces])
-            for turn in request.turns
-        ],
+        request.turns,
         request.choices,
         request.json_schema,
         request.max_tokens,

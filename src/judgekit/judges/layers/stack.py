@@ -11,7 +11,6 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -57,18 +56,19 @@ class Limited:
 
     async def complete(self, request: JudgeRequest, /) -> JudgeReply:
         call = Call(request)
-        with ExitStack() as entered:  # leaves all gates, also where one of them raises
-            try:
-                for gate in self.gates:
-                    await gate.enter(call)
-                    entered.callback(gate.leave, call)
-                call.sent = time.monotonic()
-                call.outcome = await self._timed(request)
-            except BaseException as error:
-                call.outcome = error
-                raise
-        reply: JudgeReply = call.outcome
-        return reply
+        entered = 0
+        try:
+            for gate in self.gates:
+                await gate.enter(call)
+                entered += 1
+            call.sent = time.monotonic()
+            call.outcome = reply = await self._timed(request)
+            return reply
+        except BaseException as error:
+            call.outcome = error
+            raise
+        finally:
+            _leave(self.gates[:entered], call)
 
     async def _timed(self, request: JudgeRequest) -> JudgeReply:
         if self.attempt_timeout_s is None:
@@ -80,6 +80,16 @@ class Limited:
             if not scope.expired():
                 raise
             raise JudgeTimeout(f"no answer within {self.attempt_timeout_s:g} s") from None
+
+
+def _leave(gates: Sequence[Gate], call: Call) -> None:
+    """Leave the gates, the last one first; all of them, also where one raises."""
+    for left in range(len(gates) - 1, -1, -1):
+        try:
+            gates[left].leave(call)
+        except BaseException:
+            _leave(gates[:left], call)
+            raise
 
 
 class LayerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
