@@ -86,6 +86,7 @@ class Posting:
         ordered = in_order(answer, len(asked), self._known)
         seconds = time.perf_counter() - start
         shares = usage_shares(answer.get("usage"), len(asked))
+        identity = self._identity_of(abilities)
         replies: list[JudgeReply | Exception] = []
         for choice, (_, prompt), share in zip(ordered, asked, shares, strict=True):
             if abilities.by_ids:
@@ -99,7 +100,7 @@ class Posting:
                         usage=share,
                         seconds=seconds,
                         model=abilities.root,
-                        identity=self._identity_of(abilities),
+                        identity=identity,
                     )
                 )
             except JudgekitError as error:
