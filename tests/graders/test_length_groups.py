@@ -290,6 +290,9 @@ async def test_shortest_correct_with_a_grader_that_needs_a_process_or_a_referenc
         (["<think>8</think>7", "7", "8"], {}, [1, 1, 0]),
         (["a\nyes", "b\nYes.", "no"], {"answer": "last_line"}, [1, 1, 0]),
         (["...", "...", "a"], {"answer": "whole"}, [1, 1, 0]),
+        (["-5", "-5", "5"], {"answer": "whole"}, [1, 1, 0]),
+        (["1.5", "15", "15"], {"answer": "whole"}, [0, 1, 1]),
+        (["\u5df4\u9ece\u3002", "\u5df4\u9ece", "\u4f26\u6566"], {"answer": "whole"}, [1, 1, 0]),
         (["1,000", "1000", "1e3"], {"soft": True}, [1, 1, 1]),
     ],
 )

@@ -191,7 +191,7 @@ _SHORT = re.compile(
 )
 _INITIAL = re.compile(r"(?:^|\b[A-Z][\w'’-]*\.?\s)[A-Z]$")
 _SURNAME = re.compile(
-    r"\.(?:\s[A-Z]\.)*\s(?P<word>[A-Z][\w'’-]+)(?:\s[A-Z][\w'’-]*)*(?:[\W_]*$|[^\w\s]|\s(?:is|was|who|and|or|of|in|from|at|by)\b)"
+    r"\.(?:\s[A-Z]\.){0,4}\s(?P<word>[A-Z][\w'’-]{1,30})(?:\s[A-Z][\w'’-]{0,30}){0,6}(?:[\W_]*$|[^\w\s]|\s(?:is|was|who|and|or|of|in|from|at|by)\b)"
 )
 """What follows an initial within a name: "W. Bush was"."""
 _NUMBER = re.compile(r"(?<!\w)\d[\d.,]*$")

@@ -16,6 +16,7 @@ from judgekit.graders.protocol import Grader, as_grade, check_grader, failure
 from judgekit.graders.rules.numbers import final_answer
 from judgekit.graders.rules.rule import PARTS, Part, Rule, at_least, normalised, one_of, part_of
 from judgekit.graders.rules.text.length import Unit, check_unit, measured
+from judgekit.graders.rules.values import signs
 from judgekit.graders.rules.work import in_pool
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
@@ -162,7 +163,7 @@ class MajorityAgreement:
     """Scores 1 if a rollout gives the majority's answer, else 0.
 
     *answer*: "number" (the final number, as in `FinalAnswer`), or a `Part` of the response, compared without
-    case, punctuation and articles. A rollout without an answer scores 0. If two answers are equally frequent,
+    case, punctuation and articles; signs, points and operators count (-5 is not 5). A rollout without an answer scores 0. If two answers are equally frequent,
     both are the majority (*ties*="all"), or neither ("none": every member abstains). *soft*: score the share of the
     group that gives the same answer, instead of 1 or 0. Abstains if no member gives an answer, and in a group of
     one.
@@ -226,7 +227,7 @@ class _MajorityOf:
         part = part_of(response, self.answer)
         if part is None or not part.strip():
             return None
-        return normalised(part) or part.strip()
+        return (normalised(part) or part.strip(), *signs(part))
 
 
 _INLINE_CHARS = 100_000
