@@ -76,6 +76,7 @@ PAIRS: Mapping[str, tuple[dict[str, Any], str, str]] = {
     "maths": ({"prompt": "144 / 2?", "ground_truth": "72"}, r"It is $\boxed{\frac{144}{2}}$.", r"It is $\boxed{71}$."),
     "answer": ({"prompt": "144 / 2?", "ground_truth": "72"}, "The answer is 72.", "The answer is 71."),
     "words": ({"prompt": "Who wrote Emma?", "ground_truth": "Jane Austen"}, "The answer is Jane Austen.", "The answer is Mary Shelley."),
+    "choice": ({"prompt": "The largest planet?", "options": ["Mars", "Jupiter"], "ground_truth": "B"}, "The answer is B.", "The answer is A."),
     "code": (
         {"prompt": "Add one.", "ground_truth": [{"input": "1", "output": "2"}]},
         "```python\nprint(int(input()) + 1)\n```",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from judgekit.rollouts.rows import TRUTHS, decoded, given, last_said, references_in
+from judgekit.rollouts.rows import TRUTHS, as_messages, decoded, given, last_said, references_in
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), "", [], (), {}])
@@ -41,6 +41,12 @@ def test_the_policy_s_last_words() -> None:
         turns = [{"role": role, "content": "first"}, {"role": role, "content": ["la", {"text": "st"}]}]
         assert last_said([*turns, {"role": "user", "content": "u"}]) == "last"
     assert last_said([{"role": "user", "content": "u"}]) == last_said([]) == ""
+
+
+@pytest.mark.parametrize("who", ["gpt", "GPT", "Assistant", "chatgpt"])
+def test_sharegpt_s_turns_are_the_policy_s_in_any_case(who: str) -> None:
+    turns = as_messages([{"from": "Human", "value": "?"}, {"from": who, "value": "42"}])
+    assert (turns[0]["role"], last_said(turns)) == ("user", "42")
 
 
 def test_json_as_python_writes_it() -> None:

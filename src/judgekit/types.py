@@ -42,6 +42,7 @@ OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
         "expected",
         "answers",
         "golden_answers",
+        "answerKey",
     ),
     "group": ("uid", "prompt_id", "problem_id", "question_id", "task_id", "group_id"),
     "messages": ("conversation", "conversations", "trajectory"),

@@ -83,6 +83,12 @@ ROWS = {
     "words": Rollout(
         prompt="Who wrote Emma?", response="The answer is Jane Austen.", ground_truth="Jane Austen"
     ),
+    "choice": Rollout(
+        prompt="The largest planet?",
+        response="The answer is B.",
+        ground_truth="Jupiter",
+        extra={"options": ["Mars", "Jupiter"]},
+    ),
     "code": Rollout(
         prompt="Add one.",
         response="```python\nprint(int(input()) + 1)\n```",
@@ -161,6 +167,12 @@ TASK_OF_ROWS = [
     ({"prompt": "Find x.", "response": "No.", "ground_truth": '<think>I</think><tool_call>{"name": "search", "parameters": {}}</tool_call>'},
      "tools", ""),
     ({"prompt": "Who?", "response": "Austen", "golden_answers": ["Austen", "Jane"]}, "words", "ground_truth=golden_answers"),
+    ({"question": "?", "response": "B", "choices": ["Mars", "Jupiter"], "answer": 1}, "choice", "ground_truth=answer"),
+    ({"question": "?", "response": "B", "options": ["Mars", "Jupiter"], "answer": "B", "answer_index": 1}, "choice", "ground_truth=answer"),
+    ({"question": "?", "response": "B", "choices": {"text": ["Mars", "Jupiter"], "label": ["1", "2"]}, "answerKey": "2"}, "choice",
+     "ground_truth=answerKey"),
+    ({"ctx": "?", "response": "B", "endings": ["falls.", "flies."], "label": "1"}, "choice", "ground_truth=label"),
+    ({"question": "?", "response": "yes", "answer": True}, "choice", "ground_truth=answer"),
     ({"prompt": "p", "response": "r", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, "instructions", ""),
     ({"instruction": "Write.", "output": "A line."}, "open", "response=output,prompt=instruction"),
     ({"prompt": [{"role": "user", "content": "Write."}], "completion": [{"role": "assistant", "content": "A line."}]},
@@ -269,7 +281,7 @@ def test_a_request_without_a_right_answer_goes_to_a_judge(tmp_path: Path) -> Non
     [
         (
             ("--task", "poetry"),
-            "--task: there is no 'poetry'; there are maths, answer, words, code, tools, instructions, open, rubric, preference",
+            "--task: there is no 'poetry'; there are maths, answer, words, choice, code, tools, instructions, open, rubric, preference",
         ),
         (("--judge", "oracle"), "--judge: there is no 'oracle'; there are none, vllm, ray, http"),
         (

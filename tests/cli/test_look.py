@@ -43,6 +43,9 @@ def test_columns_are_known_by_other_names_where_their_values_fit(
         ({"ground_truth": "x^2"}, "maths"),
         ({"ground_truth": 72}, "answer"),
         ({"ground_truth": "Jane Austen"}, "words"),
+        ({"ground_truth": "Jane Austen", "options": ["Jane Austen", "Mary Shelley"]}, "choice"),
+        ({"ground_truth": "Jane Austen", "options": ["Mary Shelley", "Ann Radcliffe"]}, "words"),
+        ({"ground_truth": 72, "choices": [3, 4]}, "answer"),
         ({}, "open"),
         ({"ground_truth": [{"input": "1", "output": "2"}]}, "code"),
         ({"extra": {"instruction_id_list": ["punctuation:no_comma"]}}, "instructions"),
@@ -53,6 +56,22 @@ def test_columns_are_known_by_other_names_where_their_values_fit(
 def test_the_kind_of_task_is_seen(tmp_path: Path, row: dict[str, Any], task: str) -> None:
     found = look(rows(tmp_path, {"prompt": "p", "response": "r", **row}))
     assert (found.task, bool(found.why)) == (task, True)
+
+
+@pytest.mark.parametrize(
+    ("labels", "options"),
+    [
+        ([0, 1, 2], "options: extra.choices"),
+        ([1, 2, 3], "options: extra.choices, first: 1"),
+        ([0, 3], ""),
+        (["a", "c"], "options: extra.choices"),
+    ],
+)
+def test_numbers_of_options_are_counted_from_where_they_fit(
+    tmp_path: Path, labels: list[Any], options: str
+) -> None:
+    given = ({"prompt": "p", "choices": ["x", "y", "z"], "answer": label} for label in labels)
+    assert look(rows(tmp_path, *given)).options == options
 
 
 def test_so_many_rows_are_looked_at_and_broken_ones_are_passed_over(tmp_path: Path) -> None:

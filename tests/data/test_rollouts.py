@@ -81,6 +81,14 @@ def test_a_limit_stops_the_reading_and_blank_lines_count_as_lines_only(tmp_path:
         ({"response": "x", "response_tokens": "nine"}, "'response_tokens' is a whole number, not str"),
         ({"response": "x", "id": 1.5}, "'id' is text, not float"),
         ({"response": "x", "extra": [1]}, "'extra' is an object"),
+        (
+            {"response": [{"role": "user", "content": "?"}, {"role": "Assistant", "content": "x"}]},
+            "no message of the response is the policy's, whose role is 'assistant': there are 'Assistant', 'user'",
+        ),
+        (
+            {"response": [{"role": "model", "parts": [{"text": "x"}]}]},
+            "the response's last message has no 'content', but 'parts'",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_row_is_said(row: Any, says: str) -> None:

@@ -426,3 +426,34 @@ def test_an_answer_that_is_corrected_again_and_again_is_none_and_fails_nothing(t
         grade = FinalAnswer().grade(Rollout(response=text.format(again * times), ground_truth="2"))
         assert isinstance(grade, Graded)
         assert grade.score == score
+
+
+@pytest.mark.parametrize(
+    ("response", "score"),
+    [
+        ("The answer is 42. I hope this answer is clear!", 1),
+        ("The answer is 42. Let me know if the answer is unclear.", 1),
+        ("#### 42\n\nThe other answers are wrong.", 1),
+        ("\\boxed{42}\n\nNote: a common incorrect answer is 41.", 1),
+        ("\\boxed{42}\n\nIncorrect: forgetting the carry gives 32.", 1),
+        ("#### 42\nFalse: 41", 1),
+        ("The answer is 42. The answer is correct.", 1),
+        ("The answer is 42. The wrong answer is 41.", 1),
+        ("The wrong answer is 42.", 0),
+        ("The answer is 42. The answer is wrong.", 0),
+        ("The answer is 42. That is incorrect.", 0),
+        ("The answer is 42. Incorrect.", 0),
+        ("One answer is 42. The other answer is 7.", 0),
+        ("The answer is 42. The previous answer is wrong.", 0),
+        ("The answer is 41. The correct answer is 42.", 1),
+        ("The answer is 42. The answer is correct: 42", 1),
+        ("Answer: 42\nThis answer is based on the passage.", 1),
+        ("The answer is 42. No other answer is possible.", 1),
+        ("The answer is 42. The answer is not clear.", 0),
+        ("The answer is 42. The other answer is not 7.", 1),
+    ],
+)
+def test_remarks_on_an_answer_are_none(response: str, score: float) -> None:
+    grade = FinalAnswer().grade(Rollout(response=response, ground_truth="42"))
+    assert isinstance(grade, Graded)
+    assert grade.score == score

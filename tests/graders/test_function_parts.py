@@ -31,6 +31,7 @@ from judgekit.graders.trust import UNTRUSTED, untrusted, with_trust
 from judgekit.types import QUERY, SOLUTION_STR
 
 SYSTEM, USER, REPLY = ({"role": role, "content": role} for role in ("system", "user", "assistant"))
+SAID = {"role": "assistant", "content": "said"}
 
 
 @pytest.mark.parametrize(
@@ -68,10 +69,11 @@ def test_the_trainer_is_told_by_the_parameters(
     ("prompt", "messages", "completion"),
     [
         ("q", [USER, REPLY], "said"),
-        ([SYSTEM, USER], [SYSTEM, USER, REPLY, USER], [REPLY, USER]),
-        ([SYSTEM, USER], [SYSTEM, USER], [{"role": "assistant", "content": "said"}]),
-        ([SYSTEM, USER], [USER, SYSTEM, REPLY], [{"role": "assistant", "content": "said"}]),
-        ([SYSTEM, USER], [SYSTEM], [{"role": "assistant", "content": "said"}]),
+        ([SYSTEM, USER], [SYSTEM, USER, SAID, USER], [SAID, USER]),
+        ([SYSTEM, USER], [SYSTEM, USER], [SAID]),
+        ([SYSTEM, USER], [SYSTEM, USER, REPLY], [SAID]),
+        ([SYSTEM, USER], [USER, SYSTEM, REPLY], [SAID]),
+        ([SYSTEM, USER], [SYSTEM], [SAID]),
     ],
 )
 def test_a_completion_is_what_follows_the_prompt(prompt: Any, messages: Any, completion: Any) -> None:

@@ -382,6 +382,10 @@ def test_parts_blocks_and_normalisation() -> None:
         ("The answer is Lisbon\nPorto\nBraga", 0),
         ("The answer is:\nLisbon\nPorto\nBraga", 0),
         ("The answer is Lisbon\n- Porto\n- Braga", 0),
+        ("The answer is Lisbon.\n\nI hope this answer is helpful!", 1),
+        ("Answer: Lisbon\n\nNote: the answer is based on the passage.", 1),
+        ("Answer: Lisbon\nIncorrect: Osaka", 1),
+        ("The answer is Lisbon. The answer is Porto.", 0),
         ("The answer is Lisbon\n\nThat is all.\nGood luck!", 1),
         ("<answer>Lisbon</answer>\nConfidence: high\nDone.", 1),
         ("The answer is Lisbon\nConfidence: high\nThat is all.", 1),
@@ -445,3 +449,43 @@ def test_punctuation_of_other_scripts_is_none_of_a_word(response: str, truth: st
         grade = grader.grade(Rollout(response=response, ground_truth=truth))
         assert isinstance(grade, Graded)
         assert grade.score == 1
+
+
+@pytest.mark.parametrize(
+    ("response", "truth"),
+    [
+        ("Apple Inc.", "Apple Inc."),
+        ("The answer is Washington, D.C.", "Washington, D.C."),
+        ("The answer is Yahoo!", "Yahoo!"),
+        ("Answer: 3 p.m.", "3 p.m."),
+        ("The answer is Martin Luther King Jr.", "Martin Luther King Jr."),
+        ("The answer is \u201cParis\u201d.", "Paris"),
+        ("The answer is 'Paris'.", "Paris"),
+        ("The answer is \u201cParis.\u201d", "Paris"),
+        ("The answer is Paris", '"Paris"'),
+        ("The answer is Rock 'n' Roll", "Rock 'n' Roll"),
+    ],
+)
+def test_a_stop_and_quotes_are_no_part_of_what_is_committed_to(response: str, truth: str) -> None:
+    assert score(TextMatch(part="committed", ignore_case=True), response, truth) == 1
+    assert score(TextMatch(part="committed", how="regex"), response, truth.strip('"!.')) == 1
+    assert score(TextMatch(part="committed", ignore_case=True), response, f"{truth} x") == 0
+
+
+@pytest.mark.parametrize(
+    ("response", "truth", "several", "expected"),
+    [
+        ("Austen", '["Jane Austen", "Austen"]', "any", 1),
+        ('["Jane Austen", "Austen"]', '["Jane Austen", "Austen"]', "any", 1),
+        ("Jane", '["Jane Austen", "Austen"]', "any", 0),
+        ("Jane Austen", '["Jane Austen", "Austen"]', "all", 1),
+        ("Jane", '["Jane Austen", "Austen"]', "all", 0),
+        ("1", "[1, 2]", "any", 0),
+        ("[1, 2]", "[1, 2]", "any", 1),
+        ("[Austen", "[Austen", "any", 1),
+        ("[]", "[]", "any", 1),
+    ],
+)
+def test_references_may_be_a_list_in_json(response: str, truth: str, several: Any, expected: float) -> None:
+    how: Any = "contains" if several == "all" else "exact"
+    assert score(TextMatch(several=several, how=how), response, truth) == expected

@@ -284,3 +284,24 @@ def test_options_that_are_letters_or_numbers() -> None:
     ):
         with pytest.raises(ConfigError):
             build()
+
+
+@pytest.mark.parametrize(
+    ("response", "score"),
+    [
+        ("Correct answer: B\n\nWhy the other answers are wrong:\n- A is in France.", 1),
+        ("The correct answer is B. The other answers are not capitals of the UK.", 1),
+        ("Answer: B. No other answer is possible.", 1),
+        ("The best choice is B. The other option is wrong.", 1),
+        ("**Answer: B**\n\n**Incorrect:** A, C", 1),
+        ("The answer is B. The wrong option is A.", 1),
+        ("Answer: B. The other choices are incorrect.", 1),
+        ("Answer: B. The other option is A.", 0),
+    ],
+)
+def test_remarks_on_other_options_take_nothing_back(response: str, score: float) -> None:
+    grade = MultipleChoice().grade(
+        Rollout(response=response, ground_truth="B", extra={"options": ["Paris", "London", "Rome"]})
+    )
+    assert isinstance(grade, Graded)
+    assert grade.score == score

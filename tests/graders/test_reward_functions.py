@@ -635,6 +635,10 @@ def scaled(completions: list[str], scale: float, **kwargs: Any) -> list[float]:
     return [scale * len(c) for c in completions]
 
 
+def levelled(response: str, level: int) -> float:
+    return float(len(response) >= level)
+
+
 def odd(text: str, gold: str) -> float:
     return float(gold in text)
 
@@ -665,7 +669,14 @@ def test_settings_of_functions_in_a_file(tmp_path: Path, spec: str, reward: floa
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ("'HERE:odd'", r"graders.f: odd\(text, gold\) is a reward function of no known kind"),
+        (
+            "'HERE:odd'",
+            r"graders.f: odd\(text, gold\) is .* map them, fields: {text: response, gold: ground_truth}",
+        ),
+        (
+            "'HERE:levelled'",
+            r"graders.f: levelled\(response, level\) is .* map them, fields: {level: extra.level}, or",
+        ),
         ("{use: 'HERE:exact', wieght: 1}", "graders.f: there is no parameter 'wieght'"),
         ("{use: 'HERE:scaled', scale: big}", "graders.f.scale: expected a number"),
         ("{use: 'HERE:scaled', timeout_s: soon}", "graders.f.timeout_s: expected a number"),
@@ -732,3 +743,23 @@ def test_a_setting_is_not_changed_by_a_column_of_its_name() -> None:
             assert [r.reward for r in GradingRunner({"g": made}).run_sync(rows)] == [9.0, 9.0]
         named = from_function(function, score_range=(0, 10), fields={"level": "extra.level"})
         assert GradingRunner({"g": named}).run_sync(rows[1:])[0].reward == 5.0
+
+
+@pytest.mark.parametrize(
+    ("response", "said"),
+    [
+        ("It is 41", "It is 41"),  # the data set's own conversation is not what the policy said
+        ("The answer is  72.", "The answer is 72."),
+        ("<think>144 / 2</think> The answer is 72.", "The answer is 72."),
+        ("", "The answer is 72."),
+    ],
+)
+def test_a_data_set_s_own_conversation_is_no_completion(response: str, said: str) -> None:
+    def heard(completions: list[Any], **columns: Any) -> list[float]:
+        return [float(completion[-1]["content"] == said) for completion in completions]
+
+    gold = [*QUESTION, {"role": "assistant", "content": "The answer is 72."}]
+    (result,) = GradingRunner({"heard": from_function(heard, signature="trl")}).run_sync(
+        [Rollout(response=response, prompt=QUESTION, messages=gold)]
+    )
+    assert result.reward == 1

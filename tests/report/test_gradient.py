@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from judgekit import GradingRunner, Ledger, Rollout, Weighted, from_function
 from judgekit.report.comparison import comparison
 from judgekit.report.page import whole_table
 
@@ -125,3 +126,23 @@ def test_of_a_group_the_rollout_that_moves_most_is_explained(tmp_path: Path) -> 
     assert rewards == {"0": [1, 0], "1": [0, 0.5], "2": [0, 0.5], "3": [0, 0]}
     row = group["explained"]["row"]
     assert tables[1].texts["id"][row] == "0"
+
+
+def words(response: str, ground_truth: str) -> float:
+    return float(len(response.split()))
+
+
+def test_a_reward_with_a_function_without_a_range_is_explained(tmp_path: Path) -> None:
+    rollouts = [Rollout(response="a " * n, prompt="p", ground_truth="g", id=str(n)) for n in range(1, 4)]
+    for name, weight in (("before", 1.0), ("after", -1.0)):
+        runner = GradingRunner(
+            {"words": from_function(words)},
+            Weighted({"words": weight}),
+            ledger=Ledger(tmp_path / f"{name}.jsonl", texts=True),
+        )
+        runner.run_sync(rollouts)
+    tables = [whole_table(tmp_path / f"{name}.jsonl") for name in ("before", "after")]
+    (group,) = comparison(*tables)["gradient"]["most"]
+    for said in (group["explained"]["before"], group["explained"]["after"]):
+        assert said.startswith("reward")
+        assert "words" in said

@@ -96,6 +96,16 @@ TASKS = {
         {"correct": 0.7, "brief": 0.3},
         "correct >= 1",
     ),
+    "choice": Task(
+        "a question with options to choose from; `ground_truth` holds the right one's letter, text or number",
+        """\
+  # does it choose the right option? options: where a row has them, or a list of them; first: 1 if numbers count from 1
+  correct: {use: multiple_choice, options: extra.options}
+  brief: {use: length, soft_max: 1000, hard_max: 2000}
+""",
+        {"correct": 0.9, "brief": 0.1},
+        "correct >= 1",
+    ),
     "code": Task(
         "a program to write; `ground_truth` holds the test cases",
         """\
@@ -153,6 +163,7 @@ TASKS = {
 }
 SYNONYMS = {
     "trivia": "words", "text": "words", "math": "maths", "mathematics": "maths", "qa": "answer", "answers": "answer", "coding": "code", "programming": "code",
+    "multiple-choice": "choice", "multiple_choice": "choice", "mcq": "choice", "choices": "choice",
     "tool": "tools", "agent": "tools", "trajectories": "tools", "ifeval": "instructions", "chat": "open",
     "open-ended": "open", "writing": "open", "rubrics": "rubric", "criteria": "rubric",
     "preferences": "preference", "pairs": "preference", "pairwise": "preference", "dpo": "preference",
@@ -248,7 +259,8 @@ def init(
         grade = grade.replace("rollouts.jsonl", f"{shlex.quote(str(data))}{looked.mapping}")
         mapping = f"# {one_line(grade)}\n"
     criteria = looked.criteria if looked is not None else ""
-    _write(path, mapping + reward_yaml(task, judge, model or "", url or "", trainer, criteria))
+    options = looked.options if looked is not None else ""
+    _write(path, mapping + reward_yaml(task, judge, model or "", url or "", trainer, criteria, options))
     say(f"wrote {path}, and beside it {SCHEMA} for your editor; check it with: judgekit lint {quoted}")
     if task == "rubric":
         _write_rubric(path.parent / RUBRIC_FILE, criteria)
@@ -359,11 +371,18 @@ def needs_judge(task: str) -> bool:
 
 
 def reward_yaml(
-    task: str, judge: str, model: str, url: str, trainer: str = "none", criteria: str = ""
+    task: str,
+    judge: str,
+    model: str,
+    url: str,
+    trainer: str = "none",
+    criteria: str = "",
+    options: str = "",
 ) -> str:
     """The file's text: a key of `TASKS`, a key of `JUDGES` (not "none" if the task needs one), a judge's model and address, a key of `NEXT`.
 
-    *criteria*: where rows have a rubric of their own, as a dotted path; "": nowhere.
+    *criteria*: where rows have a rubric of their own, as a dotted path; "": nowhere. *options*: the settings of
+    `multiple_choice` for the rows; "": they are at `extra.options`.
     """
     chosen = TASKS[task]
     weights = dict(chosen.weights)
@@ -371,7 +390,7 @@ def reward_yaml(
         f"# The reward of {chosen.about}.",
         "# judgekit graders lists what else there is; docs/rewards.md explains the tree and the settings.",
         "graders:",
-        chosen.graders.rstrip("\n"),
+        chosen.graders.rstrip("\n").replace("options: extra.options", options or "options: extra.options"),
     ]
     if judge != "none":
         asked = chosen.judge

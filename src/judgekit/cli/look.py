@@ -18,6 +18,8 @@ from judgekit.types import OTHER_NAMES, Rollout
 
 LOOKED_AT = 64
 """Rows that are read."""
+_OPTIONS = ("options", "choices", "endings", "answer_choices", "candidates", "answers_list")
+"""Columns that may hold the options of a question."""
 _CRITERIA = ("rubric", "rubrics", "criteria")
 """Columns that may hold criteria for a judge."""
 
@@ -37,6 +39,8 @@ class Looked(Struct):
     rows: int
     criteria: str
     """The path of the criteria that rows bring for a judge; "" if they bring none that can be read."""
+    options: str
+    """The settings of `multiple_choice` by which their references are options; "" if there are none."""
 
     def column(self, field: str) -> str:
         """Return what rows call a field."""
@@ -65,11 +69,12 @@ def look(path: Path) -> Looked:
     rollouts = rollouts or list(each_rollout(placed, str(path), columns))
     hint_at_columns(rollouts, str(path))
     criteria = _criteria(rollouts)
-    task, why = _task(rollouts, criteria)
+    options = _options(rollouts)
+    task, why = _task(rollouts, criteria, options)
     named = next((name for name in _CRITERIA if any(name in rollout.extra for rollout in rollouts)), None)
     if named and not criteria:
         why += f"; {named!r} holds no criteria that are read: texts, or objects with text and weight"
-    return Looked(columns, rollouts, answered, task, why, len(whole), criteria)
+    return Looked(columns, rollouts, answered, task, why, len(whole), criteria, options)
 
 
 def _first_rows(path: Path) -> dict[str, Mapping[str, Any]]:
@@ -127,8 +132,8 @@ def _messages(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, Mapping) and "role" in one for one in value)
 
 
-def _task(rollouts: Sequence[Rollout], criteria: str) -> tuple[str, str]:
-    """Return what kind of task rollouts are, and what shows it. *criteria*: as `Looked` has them."""
+def _task(rollouts: Sequence[Rollout], criteria: str, options: str) -> tuple[str, str]:
+    """Return what kind of task rollouts are, and what shows it. *criteria*, *options*: as `Looked` has them."""
     from judgekit.graders.rules.agents.expected import expected_calls
     from judgekit.graders.rules.programs.code_forms import read_cases
     from judgekit.graders.rules.written_calls import MARKS
@@ -142,6 +147,8 @@ def _task(rollouts: Sequence[Rollout], criteria: str) -> tuple[str, str]:
     truths = [rollout.ground_truth for rollout in rollouts if given(rollout.ground_truth)]
     if not truths:
         return "open", "there are no references"
+    if options:
+        return "choice", f"the references are options ({options})"
     if all(any("why" not in case for case in read_cases(truth)) for truth in truths):
         return "code", "the references are test cases"
     spoken = any(rollout.messages for rollout in rollouts)
@@ -164,6 +171,24 @@ def _answers(truths: Sequence[Any]) -> tuple[str, str]:
     if all(read_quantity(truth) is not None for truth in truths):
         return "answer", "the references hold numbers"
     return "words", "the references are words"
+
+
+def _options(rollouts: Sequence[Rollout]) -> str:
+    """Return the settings of `multiple_choice` by which each reference is one of its row's options; "" if there are none."""
+    from judgekit.graders.rules.answers.choices import MultipleChoice
+    from judgekit.types import Abstained
+
+    known = [rollout for rollout in rollouts if given(rollout.ground_truth)]
+    if known and all(isinstance(rollout.ground_truth, bool) for rollout in known):
+        return 'options: ["Yes", "No"]'
+    for name in _OPTIONS:
+        if not known or not all(given(rollout.extra.get(name)) for rollout in known):
+            continue
+        for first in (0, 1):
+            rule = MultipleChoice(options=f"extra.{name}", first=first)
+            if not any(isinstance(rule.grade(rollout), Abstained) for rollout in known):
+                return f"options: extra.{name}" + ", first: 1" * first
+    return ""
 
 
 def _criteria(rollouts: Sequence[Rollout]) -> str:

@@ -34,6 +34,7 @@ from judgekit.judges.layers.stack import (
 )
 from judgekit.judges.registry import ENGINES, VERDICTS
 from judgekit.judges.verdicts.formats import VerdictFormat
+from judgekit.types import field_meant
 
 logger = logging.getLogger("judgekit")
 
@@ -292,6 +293,15 @@ class Parts:
             raise ConfigError(str(error) if where in str(error) else f"{where}: {error}") from None
 
 
+def _mapped(names: Sequence[str]) -> str:
+    """Return a mapping of parameters to a rollout's fields that could be meant."""
+    others = [name for name in names if name not in FIELDS] or names[:1]
+    meant = {name: field_meant(name) for name in others}
+    if "response" not in names and "response" not in meant.values():
+        meant[others[0]] = "response"
+    return ", ".join(f"{name}: {field or f'extra.{name}'}" for name, field in meant.items())
+
+
 def _is_reward_function(found: Any, options: Mapping[str, Any], where: str) -> bool:
     """Whether *found* is called with rollouts, and not, as a factory is, with the *options*. Raises ConfigError."""
     if (
@@ -319,7 +329,7 @@ def _is_reward_function(found: Any, options: Mapping[str, Any], where: str) -> b
     if needed and not any(name in options for name in needed):
         raise ConfigError(
             f"{where}: {described(found)} is a reward function of no known kind: name its parameters as a rollout's fields, "
-            f"such as (response, ground_truth), map them, fields: {{{needed[0]}: response}}, or write signature: trl | verl | "
-            "verifiers | openrlhf (if it makes a grader, its parameters go here)"
+            f"such as (response, ground_truth), map them, fields: {{{_mapped(needed)}}}, or write "
+            "signature: trl | verl | verifiers | openrlhf | plain (if it makes a grader, its parameters go here)"
         )
     return False

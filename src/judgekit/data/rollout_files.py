@@ -265,9 +265,22 @@ def rollout_from(row: Any) -> Rollout:
     return Rollout(**known)
 
 
+_SAYS = frozenset(("content", "tool_calls", "function_call", "message"))
+"""What a message may say something in."""
+
+
 def _take_apart(known: dict[str, Any]) -> None:
     """Make text of a response of messages, which are the conversation's, or all of it."""
     turns = known["response"]
+    said = [turn for turn in turns if turn["role"] in POLICY]
+    if not said:
+        roles = ", ".join(sorted({repr(turn["role"]) for turn in turns}))
+        raise DataError(
+            f"no message of the response is the policy's, whose role is 'assistant': there are {roles}"
+        )
+    if said[-1].keys().isdisjoint(_SAYS):
+        others = ", ".join(map(repr, said[-1].keys() - {"role"})) or "nothing"
+        raise DataError(f"the response's last message has no 'content', but {others}")
     known["response"] = last_said(turns)
     if not given(known.get("prompt")):  # it is the whole conversation
         known["prompt"] = list(takewhile(lambda turn: turn["role"] not in POLICY, turns)) or ""

@@ -37,6 +37,7 @@ from judgekit.types import (
     Rollout,
     look_up,
     plain,
+    turn_texts,
 )
 
 Signature = Literal["trl", "verl", "verifiers", "openrlhf", "plain"]
@@ -158,12 +159,17 @@ def _prompt(rollout: Rollout) -> Any:
 
 
 def _completion(rollout: Rollout) -> str | list[Message]:
-    """Return what the policy said: text if the prompt is text, otherwise the messages that follow the prompt."""
+    """Return what the policy said: text if the prompt is text, otherwise the messages that follow the prompt.
+
+    Messages that end in another text than the response are not the policy's: a data set may bring a conversation of its own.
+    """
     if isinstance(rollout.prompt, str):
         return rollout.response
     prompt, messages = list(rollout.prompt), list(rollout.messages)
     if len(messages) > len(prompt) and messages[: len(prompt)] == prompt:
-        return messages[len(prompt) :]
+        said, response = ("".join(text.split()) for text in (turn_texts(rollout)[-1], rollout.response))
+        if said in response or response in said:
+            return messages[len(prompt) :]
     return [{"role": "assistant", "content": rollout.response}]
 
 

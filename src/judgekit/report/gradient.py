@@ -160,7 +160,9 @@ def _explained(table: Table, row: int) -> str:
         return "the ledger does not say how this rollout was graded"
     rollout = entry.to_rollout() if entry.response is not None else None
     try:
-        tree = RewardTree(parse(spec.reward), {name: one.bounds() for name, one in spec.graders.items()})
+        tree = RewardTree(
+            parse(spec.reward), {name: one.bounds() for name, one in spec.graders.items()}, spec.graders
+        )
     except ConfigError as error:  # of another version: the figures do not need it
         return f"its reward cannot be shown: {error}"
     if tree.fades and (step := tagged_step(entry.tags)) is not None:

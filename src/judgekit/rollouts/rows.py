@@ -46,7 +46,9 @@ def as_messages(value: Any) -> Any:
     """Return ShareGPT's turns, `{"from": "human", "value": …}`, as messages; all else as it is."""
     if not (isinstance(value, list | tuple) and value and all(map(_is_turn, value))):
         return value
-    return [{"role": _ROLES.get(turn["from"], turn["from"]), "content": turn["value"]} for turn in value]
+    return [
+        {"role": _ROLES.get(turn["from"].lower(), turn["from"]), "content": turn["value"]} for turn in value
+    ]
 
 
 def _is_turn(value: Any) -> bool:
@@ -59,7 +61,7 @@ def _is_turn(value: Any) -> bool:
 
 
 _ROLES = {
-    "human": "user", "gpt": "assistant", "chatgpt": "assistant", "model": "assistant", "bot": "assistant", "function_call": "assistant",
+    "human": "user", "user": "user", "system": "system", "assistant": "assistant", "gpt": "assistant", "chatgpt": "assistant", "model": "assistant", "bot": "assistant", "function_call": "assistant",
     "observation": "tool", "function_response": "tool", "function": "tool",
 }  # fmt: skip
 

@@ -77,7 +77,7 @@ _TAKEN_BACK = re.compile(
       | scratch\ that | (?:i\ )?(?:take|took)\ (?:that|it)\ back | (?:ignore|forget|disregard|discard)\ (?:that|this|it|the\ above|what\ i)
       | i\ (?:do\ not|don['’]t|cannot|can['’]t)\s+(?:really\ |actually\ )?(?:know|think\ so|believe\ (?:that|it|so)|be\ sure|say|stand\ by)
       | i['’]m\ (?:not\ (?:sure|certain)|unsure|wrong|(?:just\ )?(?:guessing|kidding))
-      | not\ (?:really|at\ all|the\ (?:right\ |correct\ )?answer)\b | no\s*(?:[.!]|$) | not!\s*$ | wrong\s*[.!] | (?:nope|false|incorrect)\b(?!\s+(?!because\b|since\b|as\b|so\b)[a-z])
+      | not\ (?:really|at\ all|the\ (?:right\ |correct\ )?answer)\b | no\s*(?:[.!]|$) | not!\s*$ | wrong\s*[.!] | (?:nope|false|incorrect)\b(?!\W{0,3}:)(?!\s+(?!because\b|since\b|as\b|so\b)[a-z])
       | 不对|错了|不是 | ist\ falsch | es\ incorrect | est\ faux
       )
     )""",
@@ -230,6 +230,36 @@ def under(before: str) -> str | None:
     if _UNDER.search(clause):
         return "the answer is not asserted"
     return None
+
+
+_ANOTHER = re.compile(
+    r"\b(?:incorrect|wrong|false|mistaken|student['’]?s)\s+$|\bno\s+other\s+$", re.IGNORECASE
+)
+_OTHERS = re.compile(r"\bother\s+$", re.IGNORECASE)
+_REJECTED = re.compile(
+    r"\W*(?:(?:clearly|all|also|both|simply|each|therefore|thus)\s+)*(?:wrong|incorrect|false|not\b|eliminated|ruled|too\b|irrelevant|invalid|impossible)",
+    re.IGNORECASE,
+)
+_REMARK = re.compile(
+    r"\W*(?:(?:now|also|indeed|thus|therefore|clearly|quite|very|both)\s+)*(?:clear|helpful|useful|unclear|satisfactory|satisfying|correct|right|consistent|reasonable"
+    r"|sensible|based|derived|obtained|found|supported|verified|confirmed|complete|valid|sound|plausible|justified|understandable|easy)\b",
+    re.IGNORECASE,
+)
+_VALUE = re.compile(r"[\d\\$√π=]|(?<=\s)[(\"']?[A-Z]\b")
+
+
+def remarks(before: str, verb: str, text: str) -> bool:
+    """Whether a sentence on an answer gives none: it speaks of another one ("The other answers are wrong"), or says how it is
+    ("I hope this answer is clear").
+
+    *before*: what stands before its noun; *text*: what stands behind its verb.
+    """
+    clause = _clause(before)
+    if _ANOTHER.search(clause):
+        return True
+    if _OTHERS.search(clause):
+        return _REJECTED.match(text) is not None or _NOT_VERB.search(verb) is not None
+    return _REMARK.match(text) is not None and not _VALUE.search(sentence(text))
 
 
 def _clause(before: str) -> str:

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeVar
 
-from judgekit.graders.rules.asserted import AROUND, asserted, corrected, sentence, takes_back, under
+from judgekit.graders.rules.asserted import AROUND, asserted, corrected, remarks, sentence, takes_back, under
 from judgekit.graders.rules.thoughts import remembered
 
 Kind = Literal["boxed", "hash", "tag", "words"]
@@ -124,12 +124,11 @@ def claims(text: str, *, only: Kind | None = None, choice: bool = False) -> list
     found: list[Claim] = []
     for marker in _markers(text, only, choice):
         _add(found, _claim(text, marker))
-    while (
-        len(found) > 1
-        and found[-1].kind == "words"
-        and found[-2].kind != "words"
-        and _says_nothing(found[-1])
-    ):
+    while len(found) > 1 and found[-1].kind == "words":
+        last = found[-1]
+        before = text[max(0, last.start - AROUND) : last.start]
+        if not (remarks(before, last.verb, last.text) or (found[-2].kind != "words" and _says_nothing(last))):
+            break
         found.pop()
     return found
 

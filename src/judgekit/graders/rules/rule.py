@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import re
 import string
@@ -122,9 +123,17 @@ def _committed(text: str, stated: Sequence[str]) -> str | None:
     ended = sentence(marked.text) if words else marked.text
     if known := _HELD.match(ended):
         ended = held[int(known[1])] + ended[known.end() :]
-    return undecorated(ended).strip().rstrip(".!").strip()
+    return _without_end(undecorated(ended))
 
 
+def _without_end(text: str) -> str:
+    """Leave out the full stop at a text's end, and the quotes around it."""
+    text = text.strip().rstrip(".!").strip()
+    found = _IN_QUOTES.fullmatch(text)
+    return found[1].rstrip(".!").strip() if found else text
+
+
+_IN_QUOTES = re.compile('["“”„‘’\'«»「『]([^"“”„«»「」『』]+)["“”‘’\'«»」』]')
 _HELD = re.compile(r"Held(\d+)")
 
 
@@ -180,13 +189,16 @@ def truths(rollout: Rollout) -> list[Any]:
     return list(truth) if isinstance(truth, list | tuple | set | frozenset) else [truth]
 
 
-def references(truth: Any) -> list[str]:
+def references(truth: Any, *, whole: bool = True) -> list[str]:
     """Return the references as texts, from texts, numbers, truth values or a list; other values are ignored.
 
-    `{"target": …}`, as in Search-R1's data, is its target.
+    `{"target": …}`, as in Search-R1's data, is its target. A list of texts may be JSON, as PopQA and CSV have it: *whole*: then
+    the JSON itself is one of them.
     """
     if isinstance(truth, Mapping) and "target" in truth:
-        return references(truth["target"])
+        return references(truth["target"], whole=whole)
+    if isinstance(truth, str) and (listed := _listed(truth)):
+        return references([truth] * whole + listed)
     found: list[str] = []
     for value in truth if isinstance(truth, list | tuple | set | frozenset) else [truth]:
         if isinstance(value, str):
@@ -195,6 +207,17 @@ def references(truth: Any) -> list[str]:
         elif isinstance(value, int | float | Fraction | Decimal) and math.isfinite(value):
             found.append(str(value))
     return found
+
+
+def _listed(text: str) -> list[str]:
+    """Return the texts of a JSON list of texts; empty if it is something else."""
+    if not text.lstrip().startswith("["):
+        return []
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    return found if isinstance(found, list) and all(isinstance(one, str) for one in found) else []
 
 
 NO_REFERENCE = Abstained("there is no reference text")
@@ -218,16 +241,20 @@ class Compared(Rule):
         self.several: Several = several
 
     def grade(self, rollout: Rollout, /) -> Grade:
-        accepted = references(rollout.ground_truth)
+        accepted = references(rollout.ground_truth, whole=self.several != "all")
         if not accepted:
             return NO_REFERENCE
-        usable = [reference for reference in accepted if self.has_tokens(reference)]
+        usable = [self.written(reference) for reference in accepted if self.has_tokens(reference)]
         if not usable:
             return Abstained("the reference has nothing to compare")
         answer = part_of(rollout.response, self.part, usable)
         if answer is None:
             return Graded(0.0, f"the response has no answer ({self.part})")
         return self.against(answer, usable)
+
+    def written(self, reference: str) -> str:
+        """Return a reference as it is compared: what a response commits to has lost its full stop and its quotes."""
+        return (_without_end(reference) or reference) if self.part == "committed" else reference
 
     def has_tokens(self, reference: str) -> bool:
         """Return whether the reference has anything that this rule compares."""

@@ -93,7 +93,7 @@ class MultipleChoice(Rule):
 
     def _reference(self, value: Any, options: Options) -> str | None:
         if isinstance(value, bool):
-            return options.with_text(str(value))
+            return options.with_text(str(value)) or options.with_text("Yes" if value else "No")
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, int):
