@@ -144,5 +144,5 @@ def test_a_reward_with_a_function_without_a_range_is_explained(tmp_path: Path) -
     tables = [whole_table(tmp_path / f"{name}.jsonl") for name in ("before", "after")]
     (group,) = comparison(*tables)["gradient"]["most"]
     for said in (group["explained"]["before"], group["explained"]["after"]):
-        assert said.startswith("reward")
+        assert said.startswith("weighted = ")
         assert "words" in said
