@@ -58,4 +58,7 @@ def test_marks_in_quotes_end_no_thought_and_begin_none() -> None:
     assert after_think('<think>I must print "</think>" and') is None
     assert without_thinking('<think>I print "</think>" here</think>42') == "42"
     assert after_think('He thought.</think>"42"') == '"42"'
+    assert after_think('<think>So it is "yes"</think>"Yes"') == '"Yes"'
+    assert after_think("<think>So it is `b`</think>`b`") == "`b`"
+    assert after_think("re.split(r'</think>', x)") == "re.split(r'</think>', x)"
     assert after_think('He said "so"</think>42') == "42"

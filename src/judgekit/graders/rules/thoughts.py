@@ -14,8 +14,9 @@ _ENDS = (
     rf"</(?:{_THINK})>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|<\|END_THINKING\|>|<\|plamo:end_think:plamo\|>|<channel\|>"
     r"|<\|channel\|>final(?:(?!<\|message\|>)[^\n]){0,60}<\|message\|>"  # a format may stand between them
 )
-# a mark in quotes is only spoken of: code and JSON may hold such texts; a fence is no quote
-_NOT_QUOTED, _NO_QUOTE = r"(?<![\"'])(?<![^`]`)(?<!^`)", r"(?![\"']|`(?!`))"
+# a mark behind an opening quote is only spoken of: code and JSON may hold such texts; a fence is no quote
+_NOT_QUOTED = r"(?<![\s(\[{=:,\\][\"'`])(?<!\b[rbfu][\"'])(?<!^[\"'`])"
+_NO_QUOTE = r"(?![\"']|`(?!`))"
 _THOUGHT_ENDS = re.compile(rf"{_NOT_QUOTED}(?:{_ENDS})|(?:{_ENDS}){_NO_QUOTE}", re.IGNORECASE)
 _ANALYSIS = r"<\|channel\|>analysis<\|message\|>"
 _THOUGHT_OPENS = re.compile(

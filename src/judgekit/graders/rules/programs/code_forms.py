@@ -66,7 +66,14 @@ def _of_part(part: Any, function: str | None, entry: str | None) -> Cases:
     wanted = _first(part, "output", "stdout", "expected_output", "outputs")
     if wanted is None:
         return read_cases(part, function, entry)
-    name = _function(part) or (function if part.get("testtype") == "functional" else None)
+    functional = part.get("testtype") == "functional"
+    name = _function(part) or (function if functional else None)
+    if functional and name is None:
+        return [
+            {
+                "why": "the cases call a function that they do not name: give cases: the path of what holds metadata, too"
+            }
+        ]
     case = _pair(_first(part, "input", "stdin", "inputs"), wanted, name)
     return [] if case is None else [{**_limits(part), **case}]
 
@@ -142,6 +149,13 @@ def _two_lists(value: Mapping[str, Any], function: str | None, entry: str | None
     return [_perhaps_wrapped(case) for case in cases if case is not None]
 
 
+def _columns(value: Mapping[str, Any], function: str | None, entry: str | None) -> Cases | None:
+    """Read a column of inputs and one of outputs, as CodeContests has them."""
+    if not isinstance(value.get("input"), list | tuple) or not isinstance(value.get("output"), list | tuple):
+        return None
+    return _two_lists({"inputs": value["input"], "outputs": value["output"]}, function, entry)
+
+
 def _perhaps_wrapped(case: dict[str, Any]) -> dict[str, Any]:
     """Say of an answer that is a list of one that it may be the one: so APPS has it."""
     alone = "job" in case and isinstance(case["output"], list) and len(case["output"]) == 1
@@ -188,6 +202,7 @@ _OBJECTS = (
     _texts_of_tests,
     _nested,
     _groups,
+    _columns,
     _one_case,
 )
 """Readers of objects that data sets have, each for one form: the cases, or None if it is another form."""
@@ -211,8 +226,6 @@ _GROUPS = (
 
 
 def _of_group(group: Any, function: str | None) -> Cases:
-    if isinstance(group, Mapping) and isinstance(group.get("input"), list | tuple):
-        group = {"inputs": group["input"], "outputs": group.get("output")}
     return read_cases(group, function)
 
 
