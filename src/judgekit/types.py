@@ -96,7 +96,7 @@ def field_meant(name: str) -> str | None:
     """Return the field of a rollout that a wrong name seems to mean: one like it, or one that is called so elsewhere."""
     said = name.lower()
     for field, others in OTHER_NAMES.items():
-        if said in others:
+        if said in map(str.lower, others):
             return field
     fields = Rollout.__struct_fields__
     if "_" in said and not set(said.split("_")).isdisjoint(fields):  # prompt_length is no prompt
