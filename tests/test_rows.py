@@ -49,6 +49,23 @@ def test_sharegpt_s_turns_are_the_policy_s_in_any_case(who: str) -> None:
     assert (turns[0]["role"], last_said(turns)) == ("user", "42")
 
 
+def test_langchain_s_messages_have_roles() -> None:
+    call = {"name": "f", "args": {"x": 1}, "id": "c"}
+    dumped = [
+        {"type": "human", "content": "?"},
+        {"type": "ai", "content": "", "tool_calls": [call]},
+        {"type": "tool", "content": "42", "tool_call_id": "c"},
+        {"type": "ai", "content": "It is 42."},
+    ]
+    turns = as_messages(dumped)
+    assert [turn["role"] for turn in turns] == ["user", "assistant", "tool", "assistant"]
+    assert (turns[1]["tool_calls"], last_said(turns)) == ([call], "It is 42.")
+    nested = [{"type": turn["type"], "data": {**turn}} for turn in dumped]
+    assert last_said(as_messages(nested)) == "It is 42."
+    for other in ([{"type": "text", "text": "x"}], [{"type": "ai"}], [{"type": [], "content": "x"}]):
+        assert as_messages(other) == other
+
+
 def test_json_as_python_writes_it() -> None:
     assert decoded(b'{"a": [1, "x", null]}') == {"a": [1, "x", None]}
     assert decoded(b"[Infinity, -Infinity]") == [math.inf, -math.inf]

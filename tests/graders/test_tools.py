@@ -77,6 +77,8 @@ CASES: list[tuple[Any, Any, Any, Any]] = [
     ([("a", {"x": 1, "z": 2})], ref(A), {"arguments": "partial"}, 0.5),
     ([("a", {"x": 1, "y": 3})], ref(("a", {"x": 1, "y": 2})), {"arguments": "partial"}, 0.5),
     ([C], ref(C), {"arguments": "partial"}, 1),
+    ([("a", {"x": 1})], [{"name": "a", "kwargs": {"x": 1}}], {}, 1),
+    ([("a", {})], [{"name": "a", "kwargs": {"x": 1}}], {}, 0),
     # the best pairing, though the closest pair is not in it: (2/3 + 2/3) / 2, not (1 + 0) / 2
     (
         [("a", {"x": 1, "y": 1, "z": 1}), ("a", {"x": 1, "y": 1, "z": 2})],

@@ -226,6 +226,14 @@ def test_shapes_of_trajectories(messages: Any, response: str, seen: Seen) -> Non
         ("Failed to open the page", True),
         ("An error occurred: x", True),
         ("Permission denied", True),
+        ("ls: cannot access 'x': No such file or directory", True),
+        ("The request timed out after 30 s", True),
+        ("Tool call failed: no such city", True),
+        ("/bin/sh: 1: foo: not found", True),
+        ("500 servers online", False),
+        ("Failed jobs: 0", False),
+        ("Failed jobs: 3", True),
+        ("errors.py:3: def x", False),
         ("Tool execution error: x", True),
         ('{"error": null, "rows": 1}', False),
         ("Error handling in Python is done with try.", False),
@@ -561,6 +569,26 @@ def test_items_of_responses_are_turns() -> None:
     grade = StepEfficiency(count="turns", steps=2).grade(Rollout(response="z", messages=tuple(items)))
     assert isinstance(grade, Graded)
     assert grade.score == 0.5
+
+
+def test_answers_belong_to_the_call_id_of_an_item_that_has_an_id_of_its_own_too() -> None:
+    items: list[Any] = [{"role": "user", "content": "x"}]
+    for at in range(2):
+        items += [
+            {
+                "type": "function_call",
+                "id": f"fc_{at}",
+                "call_id": f"call_{at}",
+                "name": "f",
+                "arguments": "{}",
+            },
+            {"type": "function_call_output", "call_id": f"call_{at}", "output": f"answer {at}"},
+        ]
+    calls = read_trajectory(Rollout(response="", messages=items)).calls
+    assert [(call.id, call.answer.text if call.answer else None) for call in calls] == [
+        ("call_0", "answer 0"),
+        ("call_1", "answer 1"),
+    ]
 
 
 def test_a_response_without_messages_is_one_turn() -> None:

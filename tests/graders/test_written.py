@@ -409,3 +409,12 @@ def test_where_calls_are_data_no_sentence_is_one(last: str) -> None:
         graded = ToolCallMatch(of="exact").here(rollout)
         assert isinstance(graded, Graded)
         assert graded.score == 1, read_trajectory(rollout).calls
+
+
+def test_an_action_written_as_code_has_named_arguments() -> None:
+    (call,) = written('Thought: now\nAction: f(city="Paris", n=3)')
+    assert isinstance(call, Call)
+    assert (call.name, call.arguments) == ("f", {"city": "Paris", "n": 3})
+    (text,) = written("Action: search(the town of Paris)")
+    assert isinstance(text, Call)
+    assert (text.name, text.arguments) == ("search", "the town of Paris")

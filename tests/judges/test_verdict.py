@@ -303,3 +303,42 @@ def test_labels_are_read_alone_after_a_space_and_on_a_new_line() -> None:
     assert label_token_ids(("A", "B"), encode, replies.__getitem__) == {"A": [2, 4, 7], "B": [3, 5]}
     with pytest.raises(ConfigError, match="the label '0' is not one token"):
         label_token_ids(("0", "A"), encode)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "**Final Score [k3v9]**: 8",
+        "### **Final Score [k3v9]**: 8",
+        "### Final Score [k3v9] : 8",
+        r"### Final Score [k3v9]: \boxed{8}",
+        r"### Final Score [k3v9]: $\mathbf{8}$",
+        r"### Final Score [k3v9]: \(8\)",
+        "### Final Score [k3v9]: 8!",
+        "```\n### Final Score [k3v9]: 8\n```",
+        "It is good.\n\n```text\n### Final Score [k3v9]: 8/10\n```",
+        "### Final Score [k3v9]: 8\n\n---",
+    ],
+)
+def test_a_line_with_its_code_is_read_in_any_dress(text: str) -> None:
+    assert LineVerdict(low=1, high=10).read(JudgeReply(text), "k3v9").score == 8
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Both are good, so [[A]] or [[B]]",
+        "it is between [[A]] and [[B]].",
+        "[[A]] > [[B]]",
+        "So the better response is [[A]], not [[B]]",
+        "I would not choose [[A]]",
+        "It isn't [[B]]",
+        "[[A]] rather than [[B]]",
+    ],
+)
+def test_of_two_verdicts_on_a_line_none_is_taken(text: str) -> None:
+    form = LineVerdict(line="[[{score}]]", values={"A": 1, "B": 0}, own_line=False, nonce=False)
+    with pytest.raises(VerdictError, match="no one verdict"):
+        form.read(JudgeReply(text))
+    assert form.read(JudgeReply(f"{text}\nSo: [[B]]")).score == 0
+    assert form.read(JudgeReply("Not bad, and so my verdict is [[A]]")).score == 1

@@ -43,8 +43,12 @@ def references_in(row: Mapping[str, Any], names: Sequence[str] = TRUTHS) -> Iter
 
 
 def as_messages(value: Any) -> Any:
-    """Return ShareGPT's turns, `{"from": "human", "value": …}`, as messages; all else as it is."""
-    if not (isinstance(value, list | tuple) and value and all(map(_is_turn, value))):
+    """Return ShareGPT's turns, `{"from": "human", "value": …}`, and LangChain's, `{"type": "ai", …}`, as messages; all else as it is."""
+    if not (isinstance(value, list | tuple) and value):
+        return value
+    if all(map(_is_langchains, value)):
+        return [{**turn, **(turn.get("data") or {}), "role": _TYPES[turn["type"]]} for turn in value]
+    if not all(map(_is_turn, value)):
         return value
     return [
         {"role": _ROLES.get(turn["from"].lower(), turn["from"]), "content": turn["value"]} for turn in value
@@ -60,6 +64,21 @@ def _is_turn(value: Any) -> bool:
     )
 
 
+def _is_langchains(value: Any) -> bool:
+    kind = value.get("type") if isinstance(value, Mapping) and "role" not in value else None
+    if not isinstance(kind, str) or kind not in _TYPES:
+        return False
+    return "content" in value or isinstance(value.get("data"), Mapping)
+
+
+_TYPES = {
+    "human": "user",
+    "ai": "assistant",
+    "system": "system",
+    "tool": "tool",
+    "AIMessageChunk": "assistant",
+}
+"""LangChain's types of messages, and the roles that they have."""
 _ROLES = {
     "human": "user", "user": "user", "system": "system", "assistant": "assistant", "gpt": "assistant", "chatgpt": "assistant", "model": "assistant", "bot": "assistant", "function_call": "assistant",
     "observation": "tool", "function_response": "tool", "function": "tool",

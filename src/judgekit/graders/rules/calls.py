@@ -183,11 +183,12 @@ def call_of(value: Mapping[str, Any], turn: int) -> Call:
     present = [key for key in _ARGUMENTS if key in function]
     key = next((key for key in present if function[key] is not None), present[0] if present else None)
     arguments = None if key is None else function[key]
-    id_ = inner.get("id") or inner.get("call_id") or inner.get("tool_use_id") or ""
+    # an item of Responses has an id of its own, too; answers name its call_id
+    id_ = inner.get("call_id") or inner.get("id") or inner.get("tool_use_id") or ""
     return Call(str(name or ""), parsed_arguments(arguments), str(id_), turn, complete=key is not None)
 
 
-_ARGUMENTS = ("arguments", "input", "args", "parameters", "tool_input")
+_ARGUMENTS = ("arguments", "input", "args", "parameters", "tool_input", "kwargs")
 
 
 def _first(value: Mapping[str, Any], *keys: str) -> Any:
@@ -199,20 +200,22 @@ ERROR_START = re.compile(
     r"""\s*[\["'(<*_]*\s*(?:
         (?:(?:fatal|runtime|internal|server|execution|tool|http|api|syntax|unknown|unexpected|an?|the)[ ]+)*
             (?:error|exception|failure)s?\b(?:
-                \s*$ | \s*[\])}>*_"']*\s*[:;,.!-](?!\s*(?:0|none|no)\b) | [\])}>*]
+                \s*$ | \s*[\])}>*_"']*\s*(?:[:;,!]|[.-](?=\s|$))(?!\s*(?:0|none|no)\b) | [\])}>*]
               | [ ]+(?:occurred|while|when|during|at|from|calling|executing|invoking|parsing|reading|loading|running|code|\#?\d)\b)
       | traceback\ \(most\ recent\ call\ last\)
       | [A-Za-z_.]*(?:Error|Exception|Timeout)\b\s*(?:[:(]|$)
-      | (?:failed|failure|unable|could\ not|cannot|can't)\ (?:to\b|:|\w+\b)
-      | (?:http\s*(?:/[\d.]+\s*)?)?(?:status\s*(?:code)?\s*:?\s*)?[45]\d\d\s+(?:bad|unauthorized|forbidden|not|method|request|internal|service|gateway|too|error|client|server)
+      | (?:failed|failure|unable|could\ not|cannot|can't)\ (?!\w+\s*:\s*(?:0|none|no)\b)(?:to\b|:|\w+\b)
+      | (?:http\s*(?:/[\d.]+\s*)?)?(?:status\s*(?:code)?\s*:?\s*)?[45]\d\d\s+(?:bad|unauthorized|forbidden|not|method|request|internal|service|gateway|too|error|client|server)\b
       | (?:permission|access)\ denied\b | command\ not\ found\b | no\ such\ (?:file|tool|function|command)\b
-      | (?:request|operation|connection|execution|command|call)?\s*(?:timed\ out|refused|reset\ by\ peer)\b
+      | (?:the\ |your\ )?(?:tool\ |function\ |api\ )?(?:request|operation|connection|execution|command|call)?\s*(?:has\ |was\ )?(?:timed\ out|refused|reset\ by\ peer)\b
+      | (?:the\ )?(?:tool|function|api)\ (?:call|request|execution)\ (?:has\ )?failed\b
       | (?:unknown|invalid|unrecognized|missing)\ (?:tool|function|command|arguments?|parameters?|required|api|json|syntax)\b
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
 _ERROR_LINE = re.compile(
-    r"^(?:[\w./-]+: ){1,3}(?:command not found|no such file or directory|permission denied)\s*$|^Traceback \(most recent call last\):",
+    r"^(?:[\w./-]+: ){1,4}(?:(?:command )?not found|no such file or directory|permission denied)\s*$"
+    r"|^[\w./-]+: cannot (?:access|open|stat|create|remove|read|find|execute)\b|^Traceback \(most recent call last\):",
     re.IGNORECASE | re.MULTILINE,
 )
 

@@ -104,6 +104,10 @@ def _action(match: re.Match[str], turn: int) -> list[Call]:
     name = match["name"].strip()
     if name.lower() in _FINISH:
         return []
+    if match["paren"] is not None and (calls := in_python(f"{name}({match['paren']})")):
+        ((called, values, named), *more) = calls
+        if not values and not more:  # "f(city='Paris')"
+            return [Call(called, named, turn=turn)]
     given = next((g for g in (match["bracket"], match["paren"], match["input"]) if g is not None), "")
     return [Call(name, parsed_arguments(given.strip("` \n")), turn=turn)]
 

@@ -29,9 +29,16 @@ _PLACE = re.compile(r"\{(score|a|b)\}")
 _END_CHARS = 500
 """A verdict that may follow other text is looked for in so many characters at the reply's end."""
 _BOLD = r"[\s*_`]*+"
-_OPENING = r"(?:\\text\s*\{|[\s*_`$([{])*+"
+_OPENING = r"(?:\\(?:text(?:bf|tt|rm)?|math(?:bf|rm)|boxed)\s*\{|\\[(\[]|[\s*_`$([{])*+"
 """What may stand between the words that announce a score and the score: bold, brackets, a formula."""
-_CLOSING = r"[\s.*_`$\\\])}]*+\Z"
+_CLOSING = r"[\s.!。*_`$\\\])}]*+\Z"
+_RULED_OFF = re.compile(r"(?:\n\s*(?:`{3,}|-{3,}|\*{3,}))+\Z")
+"""A fence's end, or a line drawn below a text."""
+_DENIED = re.compile(
+    r"(?:\b(?:not|never|than|instead of|neither|nor|between|or|and)|n['’]t)\s+(?:\w+\s+){0,2}[^\w\s]*$",
+    re.IGNORECASE,
+)
+"""What stands before a verdict that is none, or one of two."""
 """What may stand behind it: a full stop, the end of bold text or of a formula."""
 _NUMBER = r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?"
 _FENCED = re.compile(r"```(?:json)?[ \t]*\r?\n(.*)\r?\n[ \t]*```", re.DOTALL | re.IGNORECASE)
@@ -313,6 +320,9 @@ class LineVerdict:
     def read(self, reply: JudgeReply, nonce: str = "", /) -> Verdict:
         _check_whole(reply)
         text = without_thinking(reply.text).rstrip()
+        # no rollout knows the code: a fence around the line quotes nothing
+        ended = _RULED_OFF.search(text) if self.uses_nonce else None
+        text = text[: ended.start()] if ended else text
         pattern = self._announced(nonce) + self._value
         if self.own_line:
             reason, _, last = text.rpartition("\n")
@@ -326,9 +336,21 @@ class LineVerdict:
             raise VerdictError(
                 f"the reply's {what} {self._with_code(nonce)!r} but {last[-80:]!r}", reply.text
             )
-        if sum(line.lstrip().startswith("```") for line in reason.split("\n")) % 2:
+        if not self.own_line and (rival := self._rival(reason, pattern, match)):
+            raise VerdictError(
+                f"the reply's end gives no one verdict: {rival!r} stands before it", reply.text
+            )
+        fences = sum(line.lstrip().startswith("```") for line in reason.split("\n"))
+        if (fences + (ended[0].count("```") if ended else 0)) % 2:
             raise VerdictError("the verdict line is inside a code fence", reply.text)
         return Verdict(self._score(match.groups(), reply.text), reason.strip())
+
+    def _rival(self, before: str, pattern: str, verdict: re.Match[str]) -> str:
+        """Return what makes a verdict within a line none: another one on its line, or a word against it."""
+        line = before.rpartition("\n")[2]
+        other = next((o for o in re.finditer(pattern, line) if o.groups() != verdict.groups()), None)
+        denied = _DENIED.search(line)
+        return other[0] if other is not None else denied[0] if denied is not None else ""
 
     def _score(self, found: Sequence[str], raw: str) -> float:
         if self.values:
@@ -350,6 +372,9 @@ class LineVerdict:
         words = self._coded(nonce).split()
         if not self.uses_nonce:
             return "(?i:" + r"\s+".join(map(re.escape, words)) + ")"
+        words = [
+            part for word in words for part in re.split(r"(?<=\])(?=[:=]$)", word)
+        ]  # "**Score [code]**: 8"
         plain = [word for text in words if (word := text.strip("*_`")) and word.strip("#")]
         return f"(?:#{{1,6}}{_BOLD})?(?i:{_BOLD.join(map(re.escape, plain))})"
 

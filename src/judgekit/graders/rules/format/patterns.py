@@ -9,6 +9,7 @@ from typing import Literal
 from judgekit.errors import ConfigError
 from judgekit.graders.protocol import Where
 from judgekit.graders.rules.rule import Rule
+from judgekit.graders.rules.thoughts import without_end
 from judgekit.types import Grade, Graded, Rollout
 
 
@@ -54,7 +55,8 @@ class TagFormat(Rule):
         self.text_after = text_after
 
     def grade(self, rollout: Rollout, /) -> Grade:
-        text = f"<{self.tags[0]}>{rollout.response}" if self.opened else rollout.response
+        text = without_end(rollout.response)
+        text = f"<{self.tags[0]}>{text}" if self.opened else text
         at = 0
         for tag in self.tags:
             for mark in (f"<{tag}>", f"</{tag}>"):
