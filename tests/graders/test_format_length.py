@@ -39,6 +39,7 @@ from judgekit.graders import Length, RegexFormat, TagFormat
 )
 def test_tags_in_order_once_and_nothing_else(text: str, score: float) -> None:
     assert TagFormat().grade(Rollout(response=text)).score == score  # type: ignore[union-attr]
+    assert TagFormat().grade(Rollout(response=f"{text}<|im_end|>")).score == score  # type: ignore[union-attr]
 
 
 def test_a_tag_that_the_prompt_opened() -> None:

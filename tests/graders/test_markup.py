@@ -187,7 +187,7 @@ def test_unknown_tools_and_bad_schemas() -> None:
     assert score(ToolCallFormat(), text) == 1
     bad = [{"name": "search", "parameters": {"type": "objekt"}}]
     assert score(ToolCallFormat(), text, extra={"tools": bad}) is None
-    assert score(ToolCallFormat(), text, extra={"tools": "["}) == 1
+    assert score(ToolCallFormat(), text, extra={"tools": "["}) is None
 
 
 @pytest.mark.parametrize(
@@ -226,3 +226,63 @@ def test_a_process_without_memory_is_no_fault_of_the_rollouts(
 
 
 real_out_of_memory = errors.out_of_memory
+
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "n": {"type": "integer"}},
+    "required": ["city"],
+}
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        [{"type": "function", "function": {"name": "f", "parameters": PARAMETERS}}],
+        [{"name": "f", "input_schema": PARAMETERS}],
+        [{"name": "f", "inputSchema": PARAMETERS}],
+        [{"functionDeclarations": [{"name": "f", "parameters": PARAMETERS}]}],
+        [
+            {
+                "name": "f",
+                "parameters": {
+                    "city": {"description": "x", "type": "str"},
+                    "n": {"type": "int", "default": 3},
+                },
+            }
+        ],
+        [{"name": "f", "parameters": {"city": {"type": "str"}, "n": {"type": "int, optional"}}}],
+        [{"name": "f", "inputs": {"city": {"type": "string"}, "n": {"type": "integer", "nullable": True}}}],
+    ],
+)
+def test_tools_in_the_forms_of_others(tools: Any) -> None:
+    def graded(arguments: str, name: str = "f") -> float | None:
+        text = f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
+        return score(ToolCallFormat(), text, extra={"tools": tools})
+
+    assert graded('{"city": "Paris", "n": 3}') == graded('{"city": "Paris"}') == 1
+    assert graded("{}") == graded('{"city": 5}') == graded('{"city": "Paris", "z": 1}') == 0
+    assert graded('{"city": "Paris", "n": "three"}') == graded("{}", "g") == 0
+
+
+def test_a_parameter_of_no_known_type_may_be_anything() -> None:
+    tools = [
+        {
+            "name": "f",
+            "parameters": {"when": {"type": "Datetime", "description": "x"}, "type": {"type": "List[int]"}},
+        }
+    ]
+    for arguments, right in (
+        ('{"when": 5, "type": [1]}', 1),
+        ('{"when": "x", "type": 1}', 0),
+        ('{"when": 1}', 0),
+    ):
+        text = f'<tool_call>{{"name": "f", "arguments": {arguments}}}</tool_call>'
+        assert score(ToolCallFormat(), text, extra={"tools": tools}) == right
+
+
+@pytest.mark.parametrize("tools", [{"f": PARAMETERS}, [5], "no JSON", [{"title": "f"}]])
+def test_tools_that_cannot_be_read_are_told(tools: Any) -> None:
+    text = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
+    grade = ToolCallFormat().grade(Rollout(response=text, extra={"tools": tools}))
+    assert grade == Abstained("the tools at extra.tools have no form that is read")

@@ -295,7 +295,9 @@ class ToolCallFormat(Paced, Rule):
     score_range = (0.0, 1.0)
     version = "1"
     inputs = ("messages", "response", "extra.tools")
-    abstains = "no tool was called (unless without=zero), or a tool's schema is not valid"
+    abstains = (
+        "no tool was called (unless without=zero), or the tools or a tool's schema are in no valid form"
+    )
     only_form = True
     dodge = "calls no tool"
     inline_limit = 100_000
@@ -339,7 +341,10 @@ class ToolCallFormat(Paced, Rule):
                 if self.without == "abstain"
                 else Graded(0.0, "no tool was called")
             )
-        tools = self.tools if self.path is None else _tools(look_up(rollout, self.path, None))
+        value = None if self.path is None else as_python(look_up(rollout, self.path, None))
+        tools = self.tools if self.path is None else _tools(value)
+        if value and not tools:
+            return Abstained(f"the tools at {self.path} have no form that is read")
         if self.check == "schema":
             for tool in {call.name for call in calls} & set(tools or ()):
                 if (schema := (tools or {})[tool]) is not None and (problem := schema_problem(schema)):
@@ -461,7 +466,48 @@ def _tools(value: Any) -> dict[str, Any] | None:
         return None
     found: dict[str, Any] = {}
     for tool in without_nulls(as_python(value)):
+        declared = (
+            next((tool[key] for key in _DECLARATIONS if key in tool), None)
+            if isinstance(tool, Mapping)
+            else None
+        )
+        if isinstance(declared, list | tuple):  # Gemini's
+            found |= _tools(declared) or {}
+            continue
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
         if isinstance(function, Mapping) and isinstance(function.get("name"), str):
-            found[function["name"]] = _json_schema(function.get("parameters", function.get("input_schema")))
+            given = next((function[key] for key in _SCHEMAS if key in function), None)
+            found[function["name"]] = _json_schema(_whole(given))
     return found
+
+
+_DECLARATIONS = ("functionDeclarations", "function_declarations")
+_SCHEMAS = ("parameters", "input_schema", "inputSchema", "inputs")
+"""Where a tool's schema stands: OpenAI's, Anthropic's, MCP's, smolagents'."""
+
+
+def _whole(schema: Any) -> Any:
+    """Make a schema of a mapping of parameters alone, as xLAM and smolagents have them; others are returned as they are."""
+    if not isinstance(schema, Mapping) or not schema or isinstance(schema.get("properties"), Mapping):
+        return schema
+    if not all(
+        isinstance(one, Mapping) and not {"type", "description"}.isdisjoint(one) for one in schema.values()
+    ):
+        return schema
+    properties = {name: {**one, "type": _plain_type(one.get("type"))} for name, one in schema.items()}
+    needed = [
+        name
+        for name, one in schema.items()
+        if "default" not in one
+        and one.get("nullable") is not True
+        and "optional" not in str(one.get("type")).lower()
+    ]
+    return {"type": "object", "properties": without_nulls(properties), "required": needed}
+
+
+def _plain_type(kind: Any) -> Any:
+    """Read a type as Python writes it: "List[int], optional"; None where it says nothing."""
+    if not isinstance(kind, str):
+        return kind
+    name = re.split(r"[\[,(]", kind)[0].strip().lower()
+    return name if name in _TYPES else None
