@@ -341,10 +341,9 @@ class ToolCallFormat(Paced, Rule):
                 if self.without == "abstain"
                 else Graded(0.0, "no tool was called")
             )
-        value = None if self.path is None else as_python(look_up(rollout, self.path, None))
-        tools = self.tools if self.path is None else _tools(value)
-        if value and not tools:
-            return Abstained(f"the tools at {self.path} have no form that is read")
+        tools = self._known(rollout)
+        if isinstance(tools, Abstained):
+            return tools
         if self.check == "schema":
             for tool in {call.name for call in calls} & set(tools or ()):
                 if (schema := (tools or {})[tool]) is not None and (problem := schema_problem(schema)):
@@ -355,6 +354,16 @@ class ToolCallFormat(Paced, Rule):
         fine = [float(problem is None) for problem in found]
         turns = by_turn(rollout, calls, fine) if self.gives_turns else None
         return Graded(score, problems[0][:200] if problems else "", turns=turns)
+
+    def _known(self, rollout: Rollout) -> dict[str, Any] | Abstained | None:
+        """Return the tools that there are; None if that is not said."""
+        if self.path is None:
+            return self.tools
+        value = as_python(look_up(rollout, self.path, None))
+        tools = _tools(value)
+        if value and not tools:
+            return Abstained(f"the tools at {self.path} have no form that is read")
+        return tools
 
     def _problem(self, call: Call, tools: Mapping[str, Any] | None) -> str | None:
         if not call.name:
