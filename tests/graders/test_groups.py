@@ -1036,3 +1036,42 @@ async def test_a_judge_of_criteria_is_checked_before_any_rollout() -> None:
     judge = Checked("1")
     await RubricGrader(judge, RUBRIC).warm_up()
     assert (judge.checked, judge.requests) == (("0", "1"), [])
+
+
+@pytest.mark.parametrize(
+    ("verdict", "asks"),
+    [
+        (None, "A if response A is better, B if response B is better, C if they are equally good."),
+        ("choice", "1 if response A is better, 0 if response B is better."),
+        (ChoiceVerdict({"X": 1.0, "Y": 0.0}), "X if response A is better, Y if response B is better."),
+        ("line", "from 0 (response B is better) to 1 (response A is better)"),
+        (LineVerdict(low=1, high=9, to=(0, 1)), "from 1 (response B is better) to 9 (response A is better)"),
+        ("json", "from 0 (response B is better) to 1 (response A is better)"),
+        (LineVerdict(values={"A": 1, "B": 0}), "<score> is one of A, B"),
+        (
+            LineVerdict(line="{a} to {b}".replace("{a}", "Scores: {a}")),
+            "<a>, the score of response A, and <b>, that of",
+        ),
+    ],
+)
+async def test_a_comparison_says_whose_score_it_asks_for(verdict: Any, asks: str) -> None:
+    judge = ScriptedJudge("no verdict")
+    grader = Pairwise(judge, verdict=verdict)
+    await grades(grader, group("x", "xx"))
+    assert asks in prompt_text(judge.requests[0])
+    spare = grader._asking.verdict
+    if isinstance(verdict, ChoiceVerdict) and isinstance(spare, ChoiceVerdict):
+        assert "0 if response B is better" in spare.spare().words()["HOW_TO_ANSWER"]
+        assert "the worst" in verdict.words()["HOW_TO_ANSWER"]  # the user's own stays as it is
+
+
+async def test_a_written_score_is_that_of_response_a() -> None:
+    """The longer one wins in either place."""
+
+    def says(request: JudgeRequest) -> str:
+        first, _, second = request.turns[-1].text.partition("RESPONSE B:")
+        return f"### Final Score [{request.nonce}]: {int(first.count('x') > second.count('x'))}"
+
+    found = await grades(Pairwise(ScriptedJudge(says), verdict="line"), group("xxx", "x", "xx"))
+    best, worst, middle = (grade.score for grade in found if isinstance(grade, Graded))
+    assert best > middle > worst

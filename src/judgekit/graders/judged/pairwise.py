@@ -18,7 +18,8 @@ from judgekit.judges.base import Judge, Sampling
 from judgekit.judges.layers.routes import JudgeRoutes, start_judges
 from judgekit.judges.prompts.images import images_of
 from judgekit.judges.prompts.template import Template
-from judgekit.judges.verdicts.formats import ChoiceVerdict, VerdictFormat
+from judgekit.judges.registry import verdict_format
+from judgekit.judges.verdicts.formats import ChoiceVerdict, JsonVerdict, LineVerdict, VerdictFormat
 from judgekit.types import Abstained, Failed, Grade, Graded, Rollout, Usage
 
 logger = logging.getLogger("judgekit")
@@ -80,6 +81,7 @@ class Pairwise:
         loaded = Template.load(template) if isinstance(template, str) else template
         if verdict is None and loaded.verdict is None:
             verdict = _ThreeWay()
+        verdict = _of_two(verdict_format(verdict, name))
         self._asking = Asking(
             template=loaded,
             verdict=verdict,
@@ -142,6 +144,13 @@ class Pairwise:
                 "gives them, or more rounds",
                 self.name,
             )
+
+
+def _of_two(verdict: VerdictFormat | None) -> VerdictFormat | None:
+    """Have a verdict say which of the two responses it is for; one with words of its own says it itself."""
+    if isinstance(verdict, LineVerdict | JsonVerdict) or type(verdict) is ChoiceVerdict:
+        return verdict.between("response B is better", "response A is better")
+    return verdict
 
 
 def usual_rounds(size: int) -> int:

@@ -12,6 +12,7 @@ second number, words behind it, and a form of which another reading is possible 
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import re
@@ -117,13 +118,9 @@ class ChoiceVerdict:
         self.min_mass = min_mass
         self.choices = tuple(self.labels)
         self.score_range = (min(self.labels.values()), max(self.labels.values()))
-        best = max(self.labels, key=lambda label: self.labels[label])
-        worst = min(self.labels, key=lambda label: self.labels[label])
-        offered = ", ".join(self.labels)
-        self._words = {
-            "HOW_TO_ANSWER": f"Answer with one of {offered} and nothing else: {best} is the best verdict, {worst} the worst.",
-            "REMINDER": f"Your verdict ({offered}):",
-        }
+        self._ends: tuple[str, str] | None = None
+        """What the lowest and the highest score mean, if they are not the worst and the best verdict."""
+        self._words = self._said()
 
     def spare(self) -> ChoiceVerdict:
         """Return the same format with labels of the other kind, for vocabularies without these."""
@@ -131,10 +128,18 @@ class ChoiceVerdict:
         names = string.digits if any(label.isalpha() for label in ordered) else string.ascii_uppercase
         if len(ordered) > len(names):
             return self
-        return ChoiceVerdict(
+        made = ChoiceVerdict(
             {name: self.labels[label] for name, label in zip(names, ordered, strict=False)},
             min_mass=self.min_mass,
         )
+        return made.between(*self._ends) if self._ends else made
+
+    def between(self, low: str, high: str) -> ChoiceVerdict:
+        """Return the same labels, of which the words say when the ones with the lowest and the highest score are to be given."""
+        made = copy.copy(self)
+        made._ends = (low, high)
+        made._words = made._said()
+        return made
 
     @property
     def all_labels(self) -> dict[str, float]:
@@ -160,6 +165,19 @@ class ChoiceVerdict:
 
     def words(self, nonce: str = "", /) -> dict[str, str]:
         return dict(self._words)
+
+    def _said(self) -> dict[str, str]:
+        best = max(self.labels, key=lambda label: self.labels[label])
+        worst = min(self.labels, key=lambda label: self.labels[label])
+        offered = ", ".join(self.labels)
+        means = f"{best} is the best verdict, {worst} the worst."
+        if self._ends is not None:
+            low, high = self._ends
+            means = f"{best} if {high}, {worst} if {low}."
+        return {
+            "HOW_TO_ANSWER": f"Answer with one of {offered} and nothing else: {means}",
+            "REMINDER": f"Your verdict ({offered}):",
+        }
 
     def read(self, reply: JudgeReply, nonce: str = "", /) -> Verdict:
         """Compute the expected score. Raises VerdictError; JudgeUnavailable for numbers that are no probabilities."""
@@ -196,10 +214,18 @@ class _Scale:
                 f"{name}: to is the range that scores are mapped to, with finite low < high, not {to}"
             )
         self.low, self.high, self.integer = float(low), float(high), integer
+        self.ends = ("worst", "best")
         self.range = (float(to[0]), float(to[1])) if to is not None else (self.low, self.high)
 
     def describe(self) -> str:
-        return f"{'a whole number' if self.integer else 'a number'} from {self.low:g} (worst) to {self.high:g} (best)"
+        low, high = self.ends
+        return f"{'a whole number' if self.integer else 'a number'} from {self.low:g} ({low}) to {self.high:g} ({high})"
+
+    def between(self, low: str, high: str) -> _Scale:
+        """Return the same scale with other words for its ends."""
+        made = copy.copy(self)
+        made.ends = (low, high)
+        return made
 
     def of_all(self) -> str:
         """Return a pattern for what may follow a score: that it is one of this scale, by its highest (`4/5`, `4 out of 5`)."""
@@ -299,6 +325,14 @@ class LineVerdict:
             raise ConfigError(f"line: values are two or more different words, not {', '.join(self.values)!r}")
         if not all(map(math.isfinite, scores)) or len(set(scores)) < 2:
             raise ConfigError("line: values have finite scores that are not all the same")
+
+    def between(self, low: str, high: str) -> LineVerdict:
+        """Return the same form, whose words say what the ends of its scale mean; itself where it has no scale of one score."""
+        if self.values or len(self._names) == 2:
+            return self
+        made = copy.copy(self)
+        made._scale = self._scale.between(low, high)
+        return made
 
     def words(self, nonce: str = "", /) -> dict[str, str]:
         code = "CODE" if self.uses_nonce else ""
@@ -441,6 +475,12 @@ class JsonVerdict:
             "required": list(properties),
             "additionalProperties": False,
         }
+
+    def between(self, low: str, high: str) -> JsonVerdict:
+        """Return the same form, whose words say what the ends of its scale mean."""
+        made = copy.copy(self)
+        made._scale = self._scale.between(low, high)
+        return made
 
     def words(self, nonce: str = "", /) -> dict[str, str]:
         how = f"Answer with one JSON object and nothing else:\n{self._shown('CODE')}\nwhere each score is {self._scale.describe()}"
