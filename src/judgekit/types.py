@@ -389,8 +389,25 @@ _POLICYS_ITEMS = frozenset(("function_call", "tool_use", "custom_tool_call", "re
 def prompt_end(rollout: Rollout) -> int:
     """Return the number of `messages` that are the prompt's, and not what the rollout made of it."""
     messages, prompt = rollout.messages, rollout.prompt
-    is_start = not isinstance(prompt, str) and list(messages[: len(prompt)]) == list(prompt)
-    return len(prompt) if is_start else 0
+    if isinstance(prompt, str) or not prompt:
+        return 0
+    first = next((at for at, message in enumerate(messages) if _role_of(message) != "system"), 0)
+    asked = list(map(_without_nulls, prompt))
+    for start in {0, first}:  # a host may have put a system message before the prompt
+        if list(map(_without_nulls, messages[start : start + len(asked)])) == asked:
+            return start + len(asked)
+    return 0
+
+
+def _role_of(message: Any) -> Any:
+    return message.get("role") if isinstance(message, Mapping) else None
+
+
+def _without_nulls(message: Any) -> Any:
+    """Return a message without the keys that are null: as Arrow fills them."""
+    if not isinstance(message, Mapping):
+        return message
+    return {key: value for key, value in message.items() if value is not None}
 
 
 def policy_turns(rollout: Rollout) -> list[list[int]]:

@@ -278,7 +278,8 @@ def test_patches_are_written_as_git_takes_them() -> None:
 def test_the_patch_of_a_response() -> None:
     assert patch_of("<think>") is None
     assert patch_of("```diff\n```") is None
-    assert patch_of("```diff\na\n```\n```patch\nb\n```\n```\n--- c\n+++ c\n```") == "b"
+    assert patch_of("```diff\na\n```\n```patch\nb\n```\n```\n--- c\n+++ c\n```") == "--- c\n+++ c"
+    assert patch_of("```diff\na\n```\n```patch\nb\n```") == "b"
     assert patch_of("```python\nx = 1\n```") is None
     assert patch_of("words\n--- a\n+++ b\n@@") == "--- a\n+++ b\n@@"
 

@@ -230,11 +230,11 @@ DIFF = "--- a/x\n+++ b/x\n@@ -1 +1 @@"
     ("response", "patch"),
     [
         (f"```diff\n{DIFF}\n```", DIFF),
-        (f"```patch\n{DIFF}\n```\n```diff\nlast\n```", "last"),
+        (f"```patch\n{DIFF}\n```\n```diff\nlast\n```", DIFF),
         (f"```\n{DIFF}\n```\n```\nother\n```", DIFF),
-        (f"```\n{DIFF}\n```\n```diff\nnamed\n```\n```\ndiff --git a b\n```", "named"),
-        (f"```python\n{DIFF}\n```", None),
-        (f"```python\nx\n```\n{DIFF}", None),
+        (f"```\n{DIFF}\n```\n```diff\nnamed\n```\n```\ndiff --git a b\n```", "diff --git a b"),
+        (f"```python\n{DIFF}\n```", DIFF),
+        (f"```python\nx\n```\n{DIFF}", DIFF),
         (f"words\n{DIFF}\r\n-a\r\n", f"{DIFF}\n-a\n"),
         ("words\ndiff --git a/x b/x\nmore", "diff --git a/x b/x\nmore"),
         ("words diff --git a/x", None),
@@ -294,3 +294,31 @@ def test_the_end_of_a_hunk_by_its_counts(lines: list[str], old: int, new: int, e
 def test_the_end_of_a_hunk_by_its_lines(lines: list[str], end: int) -> None:
     assert patch_text._ended(lines, 0) == end
     assert patch_text._ended(["prose", *lines], 1) == end + 1
+
+
+WHOLE = "diff --git a/x.py b/x.py\n--- a/x.py\n+++ b/x.py\n@@ -1,3 +1,3 @@\n a\n-b\n+c\n d\n"
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        f"```diff\n{WHOLE}```\nBefore it was:\n```diff\n-b\n```",
+        f"The bug:\n```python\nx = 1\n```\n<patch>\n{WHOLE}</patch>",
+        f"The bug:\n```python\nx = 1\n```\n\n{WHOLE}",
+        f"The bug:\n```python\nx = 1\n```\n\n{WHOLE}\n```python\nx = 2\n```",
+        f"```git\n{WHOLE}```",
+        f"```udiff\n{WHOLE}```",
+        f"```python\n{WHOLE}```",
+        f"<solution>\n{WHOLE}</solution>",
+        WHOLE,
+    ],
+)
+def test_a_patch_is_found_wherever_it_stands(response: str) -> None:
+    found = patch_of(response)
+    assert found is not None
+    assert canonical(found) == canonical(WHOLE)
+
+
+def test_code_is_no_patch() -> None:
+    assert patch_of("```python\nx = 1\n```") is None
+    assert patch_of("It is easy.") is None

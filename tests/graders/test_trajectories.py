@@ -232,6 +232,9 @@ def test_shapes_of_trajectories(messages: Any, response: str, seen: Seen) -> Non
         ("/bin/sh: 1: foo: not found", True),
         ("500 servers online", False),
         ("Failed jobs: 0", False),
+        ('{"isError": true}', True),
+        ("first\nTraceback (most recent call last):\n  File x\nValueError: bad\n", True),
+        ("The issue says:\nTraceback (most recent call last):\n  File x\nand more text follows", False),
         ("Failed jobs: 3", True),
         ("errors.py:3: def x", False),
         ("Tool execution error: x", True),
@@ -589,6 +592,29 @@ def test_answers_belong_to_the_call_id_of_an_item_that_has_an_id_of_its_own_too(
         ("call_0", "answer 0"),
         ("call_1", "answer 1"),
     ]
+
+
+def test_calls_of_the_prompt_are_not_the_policy_s_behind_another_system_message() -> None:
+    def turn(name: str, **more: Any) -> dict[str, Any]:
+        call = {"id": name, "type": "function", "function": {"name": name, "arguments": "{}"}}
+        return {"role": "assistant", "tool_calls": [call], **more}
+
+    prompt = [{"role": "user", "content": "x"}, turn("old", content=None), {"role": "tool", "content": "y"}]
+    bare = [prompt[0], turn("old"), prompt[2]]
+    system = {"role": "system", "content": "Be brief."}
+    for messages in ([*prompt, turn("new")], [system, *prompt, turn("new")], [*bare, turn("new")]):
+        calls = read_trajectory(Rollout(response="", prompt=prompt, messages=messages)).calls
+        assert [call.name for call in calls] == ["new"]
+    other = [{"role": "user", "content": "z"}, *prompt[1:], turn("new")]
+    assert len(read_trajectory(Rollout(response="", prompt=prompt, messages=other)).calls) == 2
+
+
+def test_a_custom_tool_of_openai_s_has_a_name() -> None:
+    call = {"id": "c", "type": "custom", "custom": {"name": "run", "input": "ls"}}
+    (found,) = read_trajectory(
+        Rollout(response="", messages=[{"role": "assistant", "content": None, "tool_calls": [call]}])
+    ).calls
+    assert (found.name, found.arguments, found.id) == ("run", "ls", "c")
 
 
 def test_a_response_without_messages_is_one_turn() -> None:

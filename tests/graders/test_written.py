@@ -415,6 +415,9 @@ def test_an_action_written_as_code_has_named_arguments() -> None:
     (call,) = written('Thought: now\nAction: f(city="Paris", n=3)')
     assert isinstance(call, Call)
     assert (call.name, call.arguments) == ("f", {"city": "Paris", "n": 3})
+    (quoted,) = written("Action: `f`\nAction Input: {}")
+    assert isinstance(quoted, Call)
+    assert quoted.name == "f"
     (text,) = written("Action: search(the town of Paris)")
     assert isinstance(text, Call)
     assert (text.name, text.arguments) == ("search", "the town of Paris")

@@ -318,6 +318,8 @@ def test_labels_are_read_alone_after_a_space_and_on_a_new_line() -> None:
         "```\n### Final Score [k3v9]: 8\n```",
         "It is good.\n\n```text\n### Final Score [k3v9]: 8/10\n```",
         "### Final Score [k3v9]: 8\n\n---",
+        "- ```python\n  x = 1\n  ```\n\n### Final Score [k3v9]: 8",
+        "1. ```\n   x = 1\n   ```\n### Final Score [k3v9]: 8",
     ],
 )
 def test_a_line_with_its_code_is_read_in_any_dress(text: str) -> None:

@@ -165,7 +165,7 @@ def is_mapping(value: Any) -> bool:
 def is_call(value: Mapping[str, Any]) -> bool:
     """Return whether a mapping has the name of a function to call."""
     inner = _first(value, "tool_call") or value
-    function = (_first(inner, "function") or inner) if isinstance(inner, Mapping) else None
+    function = (_first(inner, "function", "custom") or inner) if isinstance(inner, Mapping) else None
     return isinstance(function, str) or (
         isinstance(function, Mapping) and isinstance(_first(function, "name", "tool"), str)
     )
@@ -175,7 +175,7 @@ def call_of(value: Mapping[str, Any], turn: int) -> Call:
     """Return the call that a mapping stands for, by the keys of OpenAI's, Anthropic's and data sets' formats."""
     inner = _first(value, "tool_call")
     inner = inner if is_mapping(inner) else value
-    function = _first(inner, "function")
+    function = _first(inner, "function", "custom")
     function = inner if function is None else function
     if not is_mapping(function):
         function = {**inner, "name": function}
@@ -215,15 +215,22 @@ ERROR_START = re.compile(
 )
 _ERROR_LINE = re.compile(
     r"^(?:[\w./-]+: ){1,4}(?:(?:command )?not found|no such file or directory|permission denied)\s*$"
-    r"|^[\w./-]+: cannot (?:access|open|stat|create|remove|read|find|execute)\b|^Traceback \(most recent call last\):",
+    r"|^[\w./-]+: cannot (?:access|open|stat|create|remove|read|find|execute)\b",
     re.IGNORECASE | re.MULTILINE,
 )
+_TRACEBACK = "Traceback (most recent call last):"
+_RAISED = re.compile(
+    r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Timeout)\b[^\n]*\s*\Z"
+)
+"""The last line of a traceback, or of a part of one."""
 
 
 def looks_like_an_error(text: str) -> bool:
     """Return whether a tool's answer is just an error, by its beginning or its JSON."""
     start = text.lstrip()[:400]
     if ERROR_START.match(start) or _ERROR_LINE.search(text[:2000]):
+        return True
+    if _TRACEBACK in text and _RAISED.match(text, text.rstrip().rfind("\n") + 1):
         return True
     if start[:1] == "{" and len(text) <= 100_000:
         try:
@@ -238,6 +245,10 @@ def _says_error(data: Mapping[str, Any]) -> bool:
     for key in ("error", "errors", "exception", "traceback"):
         if data.get(key) and data[key] not in ("none", "None", "null", "false"):
             return True
-    if data.get("success") is False or data.get("ok") is False or data.get("is_error") is True:
+    if (
+        data.get("success") is False
+        or data.get("ok") is False
+        or True in (data.get("is_error"), data.get("isError"))
+    ):
         return True
     return str(data.get("status", "")).lower() in ("error", "failed", "failure")

@@ -101,7 +101,7 @@ def written(text: str, turn: int = 0) -> Iterator[Call | str]:
 
 def _action(match: re.Match[str], turn: int) -> list[Call]:
     """Return ReAct's call, unless it is the one that ends."""
-    name = match["name"].strip()
+    name = match["name"].strip(" \t`*")
     if name.lower() in _FINISH:
         return []
     if match["paren"] is not None and (calls := in_python(f"{name}({match['paren']})")):

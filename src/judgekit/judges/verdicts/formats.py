@@ -33,6 +33,7 @@ _BOLD = r"[\s*_`]*+"
 _OPENING = r"(?:\\(?:text(?:bf|tt|rm)?|math(?:bf|rm)|boxed)\s*\{|\\[(\[]|[\s*_`$([{])*+"
 """What may stand between the words that announce a score and the score: bold, brackets, a formula."""
 _CLOSING = r"[\s.!。*_`$\\\])}]*+\Z"
+_FENCE = re.compile(r"^[ \t]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?```", re.MULTILINE)
 _RULED_OFF = re.compile(r"(?:\n\s*(?:`{3,}|-{3,}|\*{3,}))+\Z")
 """A fence's end, or a line drawn below a text."""
 _DENIED = re.compile(
@@ -374,7 +375,7 @@ class LineVerdict:
             raise VerdictError(
                 f"the reply's end gives no one verdict: {rival!r} stands before it", reply.text
             )
-        fences = sum(line.lstrip().startswith("```") for line in reason.split("\n"))
+        fences = len(_FENCE.findall(reason))
         if (fences + (ended[0].count("```") if ended else 0)) % 2:
             raise VerdictError("the verdict line is inside a code fence", reply.text)
         return Verdict(self._score(match.groups(), reply.text), reason.strip())

@@ -114,5 +114,6 @@ class RegexFormat(Rule):
 
     def grade(self, rollout: Rollout, /) -> Grade:
         how = {"full": self.pattern.fullmatch, "search": self.pattern.search, "start": self.pattern.match}
-        found = how[self.match](rollout.response)
+        text = without_end(rollout.response) if self.match == "full" else rollout.response
+        found = how[self.match](text)
         return Graded(1.0) if found else Graded(0.0, "the pattern does not match")

@@ -39,20 +39,26 @@ class _File:
 def patch_of(response: str) -> str | None:
     """Return the patch of a response; None if there is none.
 
-    It is the last block that is fenced as a diff or patch, else the last unnamed one that is a diff, else all from the first
-    header on.
+    It is the last block that is fenced as a diff or patch, of those with a header where any has one; else the last other one
+    that is a diff, else all from the first header on that stands in no fence.
     """
     text = after_think(response)
     if text is None:
         return None
     text = text.replace("\r\n", "\n")
     blocks = code_blocks(text)
-    named = [code for language, code in blocks if language in ("diff", "patch")]
-    unnamed = [code for language, code in blocks if not language and _HEADER.search(code)]
-    found = (named or unnamed or [""])[-1]
-    if not blocks and (header := _HEADER.search(text)):
-        found = text[header.start() :]
+    named = [code for language, code in blocks if language in _NAMES]
+    whole = [code for code in named if _HEADER.search(code)]
+    other = [code for language, code in blocks if language not in _NAMES and _HEADER.search(code)]
+    found = (whole or other or named or [""])[-1]
+    if not (named or other) and (header := _HEADER.search(text)):
+        found = _OUTSIDE.split(text[header.start() :], maxsplit=1)[0]
     return found if found.strip() else None
+
+
+_NAMES = frozenset(("diff", "patch", "udiff", "git"))
+_OUTSIDE = re.compile(r"^(?:```|</(?:patch|diff|solution|answer)>)", re.MULTILINE)
+"""What ends a patch that no fence does."""
 
 
 _HEADER = re.compile(r"^(?:diff --git |--- [^\n]*+\n\+\+\+ )", re.MULTILINE)
