@@ -220,7 +220,7 @@ _ERROR_LINE = re.compile(
 )
 _TRACEBACK = "Traceback (most recent call last):"
 _RAISED = re.compile(
-    r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Timeout)\b[^\n]*\s*\Z"
+    r"Traceback|[ \t]+File \"|[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Timeout)\b[^\n]*\s*\Z"
 )
 """The last line of a traceback, or of a part of one."""
 
