@@ -385,6 +385,7 @@ def test_parts_blocks_and_normalisation() -> None:
         ("The answer is Lisbon.\n\nI hope this answer is helpful!", 1),
         ("Answer: Lisbon\n\nNote: the answer is based on the passage.", 1),
         ("Answer: Lisbon\nIncorrect: Osaka", 1),
+        ("Answer: Lisbon\nThe answer is right there.", 0),
         ("The answer is Lisbon. The answer is Porto.", 0),
         ("The answer is Lisbon\n\nThat is all.\nGood luck!", 1),
         ("<answer>Lisbon</answer>\nConfidence: high\nDone.", 1),
@@ -489,3 +490,9 @@ def test_a_stop_and_quotes_are_no_part_of_what_is_committed_to(response: str, tr
 def test_references_may_be_a_list_in_json(response: str, truth: str, several: Any, expected: float) -> None:
     how: Any = "contains" if several == "all" else "exact"
     assert score(TextMatch(several=several, how=how), response, truth) == expected
+
+
+def test_a_value_that_begins_like_a_remark_is_one() -> None:
+    said = "First answer: square. Then I looked again: the answer is right triangle."
+    assert score(TextMatch(part="committed", ignore_case=True), said, "right triangle") == 1
+    assert score(TextMatch(part="committed", ignore_case=True), said, "square") == 0

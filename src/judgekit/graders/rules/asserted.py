@@ -242,7 +242,8 @@ _REJECTED = re.compile(
 )
 _REMARK = re.compile(
     r"\W*(?:(?:now|also|indeed|thus|therefore|clearly|quite|very|both)\s+)*(?:clear|helpful|useful|unclear|satisfactory|satisfying|correct|right|consistent|reasonable"
-    r"|sensible|based|derived|obtained|found|supported|verified|confirmed|complete|valid|sound|plausible|justified|understandable|easy)\b",
+    r"|sensible|based|derived|obtained|found|supported|verified|confirmed|complete|valid|sound|plausible|justified|understandable|easy)"
+    r"(?=\W*(?:$|[.,;:!?)]|(?:and|or|but|because|since|as|for|to|in|on|with|by|from|that|given|enough)\b))",
     re.IGNORECASE,
 )
 _VALUE = re.compile(r"[\d\\$√π=]|(?<=\s)[(\"']?[A-Z]\b")
