@@ -344,3 +344,4 @@ def test_of_two_verdicts_on_a_line_none_is_taken(text: str) -> None:
         form.read(JudgeReply(text))
     assert form.read(JudgeReply(f"{text}\nSo: [[B]]")).score == 0
     assert form.read(JudgeReply("Not bad, and so my verdict is [[A]]")).score == 1
+    assert form.read(JudgeReply("It is neither long nor short. It is right, and [[A]]")).score == 1

@@ -37,10 +37,10 @@ _FENCE = re.compile(r"^[ \t]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?```", re.MULTILINE)
 _RULED_OFF = re.compile(r"(?:\n\s*(?:`{3,}|-{3,}|\*{3,}))+\Z")
 """A fence's end, or a line drawn below a text."""
 _DENIED = re.compile(
-    r"(?:\b(?:not|never|than|instead of|neither|nor|between|or|and)|n['’]t)\s+(?:\w+\s+){0,2}[^\w\s]*$",
+    r"(?:\b(?:not|never|than|instead of|neither|nor)|n['’]t)\s+(?:\w+\s+){0,2}[^\w\s]*$",
     re.IGNORECASE,
 )
-"""What stands before a verdict that is none, or one of two."""
+"""What stands before a verdict that is none."""
 """What may stand behind it: a full stop, the end of bold text or of a formula."""
 _NUMBER = r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?"
 _FENCED = re.compile(r"```(?:json)?[ \t]*\r?\n(.*)\r?\n[ \t]*```", re.DOTALL | re.IGNORECASE)
