@@ -67,6 +67,19 @@ async def test_failures_count_among_the_latest_rollouts_only(monkeypatch: pytest
         await grade(64)  # counted from zero after the first four
 
 
+async def test_of_a_group_the_only_one_that_came_is_paid_no_mean_of_others() -> None:
+    gate = Gate()
+    lane = Lane(GradingRunner([gate], missing_reward="neutral"), "numbers", 2, wait_s=0.2)
+    pair = [Rollout(response="x", group="g"), Rollout(response="y", group="g")]
+    assert [result.status for result in await lane.grade(pair, tags={})] == ["scored", "scored"]
+    gate.error = JudgeUnavailable("down")
+    (alone,) = await lane.grade([Rollout(response="x", group="h")], tags={})
+    assert (alone.reward, alone.status) == (None, "masked")
+    both = await lane.grade([Rollout(response="x", group="i"), Rollout(response="y", group="i")], tags={})
+    assert [result.status for result in both] == ["neutral", "neutral"]
+    assert both[0].reward == both[1].reward
+
+
 async def test_a_group_that_waits_ends_with_its_service() -> None:
     service = RewardService(GradingRunner([Gate()], missing_reward=0.0, transform="center"), group_wait_s=600)
     lane = service.lane("numbers", "2")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from batches import batch
@@ -92,3 +93,19 @@ def test_a_missing_mask_of_many_turns_is_told(tokenizer: Any, caplog: Any, monke
     rollout_of_row(row, tokenizer)
     rollout_of_row(row, tokenizer)
     assert caplog.text.count("JudgeKitAgentLoopManager") == 1
+
+
+def test_of_several_outputs_the_last_is_read_as_long_as_it_is(tokenizer: Any) -> None:
+    """As verl's AgentLoopWorker pads them: each mask on the right, behind its own prompt and response."""
+    data = batch(tokenizer, ["a longer answer than the other", "x"])
+    lengths = [len(tokenizer.encode(text)) for text in ("a longer answer than the other", "x")]
+    prompt = data.batch["prompts"].shape[-1]
+    for row, length in enumerate(lengths):
+        data.batch["attention_mask"][row] = 0
+        data.batch["attention_mask"][row, : prompt + length] = 1
+    data.batch["attention_mask"][1] = 1  # a longer prompt than the other's
+    data.non_tensor_batch["response_len"] = np.array(lengths)
+    assert [rollout_of_row(data[row], tokenizer).response for row in (0, 1)] == [
+        "a longer answer than the other",
+        "x",
+    ]

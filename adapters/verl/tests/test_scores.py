@@ -149,6 +149,12 @@ def test_many_rows(elsewhere: Written) -> None:
         compute_score_blocking("x", "s", "t", infos[0])
 
 
+def test_each_of_several_addresses_may_be_that_of_the_completions(elsewhere: Written) -> None:
+    address = f"{elsewhere.url}/chat/completions"
+    info = {"server_url": f"{address}, {address}", "problem": "p"}
+    assert compute_score_batched(["x"] * 4, ["s"] * 4, ["t"] * 4, [info] * 4, on_failure="raise") == [0.5] * 4
+
+
 def test_equal_rows_at_temperature_0_are_asked_once(
     elsewhere: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,8 +17,8 @@ from judgekit.errors import ConfigError, first_error
 from judgekit.metrics import Counts
 from judgekit.run.grouping import group_id
 from judgekit.run.runner import GradingRunner
-from judgekit.trainers.collector import GroupCollector
-from judgekit.trainers.hosted import hosted_runner
+from judgekit.trainers.collector import GroupCollector, came_alone
+from judgekit.trainers.hosted import hosted_runner, without_fill
 from judgekit.trainers.step_counts import check_failure_rate
 from judgekit.types import Grade, RewardResult, Rollout
 
@@ -106,7 +106,8 @@ class Lane:
                 ]
         except BaseExceptionGroup as errors:
             raise first_error(errors) from None
-        return [member.result() for member in arrived]
+        results = [member.result() for member in arrived]
+        return [without_fill(result) if came_alone(result) else result for result in results]
 
     async def close(self) -> None:
         """Cancel what runs and waits."""

@@ -138,6 +138,14 @@ class GroupCollector:
             collection.cancel()
 
 
+_PARTIAL = "partial group: "
+
+
+def came_alone(result: RewardResult) -> bool:
+    """Return whether a result is of the only member of a larger group that arrived."""
+    return any(note.startswith(f"{_PARTIAL}1 of ") for note in result.policies)
+
+
 class _Collection:
     """One group whose members are arriving; iterates over them as they arrive."""
 
@@ -170,7 +178,7 @@ class _Collection:
         if future.done():
             return
         if self.expected < self.size:
-            note = f"partial group: {self.expected} of {self.size} members"
+            note = f"{_PARTIAL}{self.expected} of {self.size} members"
             result = msgspec.structs.replace(result, policies=(*result.policies, note))
         future.set_result(result)
 

@@ -32,7 +32,9 @@ def rollout_of_row(item: Any, tokenizer: Any, *, limit: int | None = None) -> Ro
     """
     ids = item.batch["responses"]
     length = ids.shape[-1]
-    valid = int(item.batch["attention_mask"][-length:].sum())
+    # where an agent loop returns several outputs, verl pads each mask on the right, and only this column tells
+    told = item.non_tensor_batch.get("response_len")
+    valid = int(item.batch["attention_mask"][-length:].sum()) if told is None else int(plain(told))
     mask = item.batch.get("response_mask", None)
     if mask is None and int(plain(item.non_tensor_batch.get("__num_turns__", 0)) or 0) > 2 and not _told:
         _told.add("mask")

@@ -172,7 +172,7 @@ def _runner_for(info: Mapping[str, Any], on_failure: Any) -> GradingRunner:
             "the judge's address is not set: set LLM_JUDGE_SERVER_URL, or server_url in the row's extra_info"
         )
     return _runner(
-        url.removesuffix("/chat/completions"),
+        ",".join(one.strip().removesuffix("/chat/completions") for one in url.split(",")),
         str(info.get("api_key") or os.environ.get("LLM_JUDGE_SERVER_API_KEY", "")),
         float(info.get("timeout") or os.environ.get("LLM_JUDGE_SERVER_TIMEOUT") or 60),
         str(info.get("model_name") or ""),
