@@ -388,8 +388,13 @@ _POLICYS_ITEMS = frozenset(("function_call", "tool_use", "custom_tool_call", "re
 
 def prompt_end(rollout: Rollout) -> int:
     """Return the number of `messages` that are the prompt's, and not what the rollout made of it."""
-    messages, prompt = rollout.messages, rollout.prompt
-    if isinstance(prompt, str) or not prompt:
+    prompt = rollout.prompt
+    return 0 if isinstance(prompt, str) else end_of(prompt, rollout.messages)
+
+
+def end_of(prompt: Sequence[Message], messages: Sequence[Message]) -> int:
+    """Return where *prompt* ends in a conversation that begins with it; 0 if it does not."""
+    if not prompt:
         return 0
     first = next((at for at, message in enumerate(messages) if _role_of(message) != "system"), 0)
     asked = list(map(_without_nulls, prompt))

@@ -87,6 +87,15 @@ def test_nemo_rl(reward: Path, stand_in: Stand) -> None:
     assert env.global_post_process_and_metrics({}) == ({}, {})
 
 
+def test_nemo_rl_s_history_is_the_prompt_s(stand_in: Stand) -> None:
+    put_nemo_rl(stand_in)
+    from judgekit.bridges.nemo_rl import _rollout
+
+    asked = [*log("#### 4"), {"role": "user", "content": "6*7?"}]
+    rollout = _rollout([*asked, {"role": "assistant", "content": "#### 42"}], {"ground_truth": "42"})
+    assert (list(rollout.prompt), rollout.response) == (asked, "#### 42")
+
+
 def test_nemo_rl_s_asynchronous_rollouts_come_one_by_one(reward: Path, stand_in: Stand) -> None:
     """A sample of a group that comes alone has no group: what needs one says so at once, before a reward is missing."""
     put_nemo_rl(stand_in)

@@ -62,3 +62,13 @@ def test_marks_in_quotes_end_no_thought_and_begin_none() -> None:
     assert after_think("<think>So it is `b`</think>`b`") == "`b`"
     assert after_think("re.split(r'</think>', x)") == "re.split(r'</think>', x)"
     assert after_think('He said "so"</think>42') == "42"
+
+
+@pytest.mark.parametrize("end", ["<|im_end|>", "</s>", "<seed:eos>", "[|endofturn|]", "[EOS]", "<eos>"])
+def test_a_token_that_ends_a_turn_is_no_part_of_it(end: str) -> None:
+    graded = FinalAnswer().grade(Rollout(response=f"#### 42{end}", ground_truth="42"))
+    assert isinstance(graded, Graded)
+    assert graded.score == 1
+    assert after_think(f"[1, 2]{end}") == "[1, 2]"
+    assert after_think("[1, 2]") == "[1, 2]"
+    assert after_think("see [EOS] and more]") == "see [EOS] and more]"

@@ -21,6 +21,7 @@ from judgekit import (
     JudgeUnavailable,
     MissingRewardError,
     Rollout,
+    Weighted,
     grader,
 )
 from judgekit.errors import ServiceUnavailable
@@ -127,6 +128,19 @@ async def test_results_are_a_runners() -> None:
             assert one.grades == other.grades
             assert one.contributions == other.contributions
     assert not await client.healthy()
+
+
+async def test_weights_that_move_take_the_call_s_step() -> None:
+    runner = GradingRunner(
+        {"one": FinalAnswer(name="one"), "two": FinalAnswer(name="two")},
+        Weighted({"one": [(0, 1.0), (100, 0.0)], "two": [(0, 0.0), (100, 0.5)]}),
+    )
+    right = [Rollout(response="#### 4", ground_truth="4")]
+    async with serving(runner) as address, RewardClient(address.url) as client:
+        assert [one.reward for one in await client.run(right, step=0)] == [1.0]
+        assert [one.reward for one in await client.run(right, step=100, tags={"run": "x"})] == [0.5]
+        assert [one.reward async for one in client.stream(right, step=100)] == [0.5]
+        assert [one.reward for one in await asyncio.to_thread(client.run_sync, right, step=100)] == [0.5]
 
 
 @pytest.mark.parametrize(

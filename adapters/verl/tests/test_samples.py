@@ -50,6 +50,25 @@ def test_messages_of_an_agent_loop_count_first(tokenizer: Any, with_prompt: bool
     assert rollout.extra["seen"] == 1
 
 
+def test_the_prompt_s_own_turns_are_not_the_policy_s(tokenizer: Any) -> None:
+    """Also where the exported conversation has a system message more, or the prompt's columns nulls."""
+    prompt = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "old"},
+        {"role": "user", "content": "q"},
+    ]
+    exported = [*prompt, {"role": "assistant", "content": "b"}]
+    ids = tokenizer.encode("b")
+    for raw, messages in (
+        (prompt, exported),
+        (prompt, [{"role": "system", "content": "s"}, *exported]),
+        ([{**turn, "name": None} for turn in prompt], exported),
+    ):
+        rollout = rollout_of({"raw_prompt": raw}, ids, tokenizer, extra_fields={"messages": messages})
+        assert [turn["content"] for turn in rollout.messages] == ["a", "old", "q", "b"]
+        assert rollout.response == "b"
+
+
 def test_a_column_called_messages_is_the_conversation_only_if_it_ends_alike(tokenizer: Any) -> None:
     """A data set's own may hold a reference answer."""
     ids = tokenizer.encode("mine")

@@ -103,6 +103,8 @@ JudgeKitActor = ray.remote(max_concurrency=1000)(JudgeKitEnvironment)
 
 def _rollout(log: Sequence[dict[str, Any]], row: dict[str, Any]) -> Rollout:
     messages = [{"role": message["role"], "content": message["content"]} for message in log]
-    first = next((i for i, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
+    # an episode ends with its first step: what the assistant said before is the prompt's history
+    said = (i for i, message in reversed([*enumerate(messages)]) if message["role"] == "assistant")
+    last = next(said, len(messages))
     group = str(row["group"]) if row.get("group") is not None else None
-    return rollout_of(row, prompt=messages[:first], turns=messages[first:], group=group)
+    return rollout_of(row, prompt=messages[:last], turns=messages[last:], group=group)

@@ -94,16 +94,21 @@ class RewardClient:
         self._sessions = Sessions(self._key, timeout_s, max_connections)
 
     async def run(
-        self, rollouts: Iterable[Rollout], *, tags: Mapping[str, Any] | None = None, key: str | None = None
+        self,
+        rollouts: Iterable[Rollout],
+        *,
+        tags: Mapping[str, Any] | None = None,
+        step: float | None = None,
+        key: str | None = None,
     ) -> list[RewardResult]:
         """Grade *rollouts*; one result each, in input order.
 
-        *key*: names the call. A program that was restarted and calls with the same key and rollouts gets what was graded for it
+        *step*: the training step, for weights that depend on it. *key*: names the call. A program that was restarted and calls with the same key and rollouts gets what was graded for it
         before. Raises as `GradingRunner.run` does, DataError for rollouts that the service does not take, and
         ServiceUnavailable.
         """
         batch = list(rollouts)
-        body = _body(batch, tags)
+        body = _body(batch, tags if step is None else {**(tags or {}), "step": step})
         attempts = _Attempts(self, key)
         while True:
             try:
@@ -117,11 +122,16 @@ class RewardClient:
             await attempts.pause()
 
     async def stream(
-        self, rollouts: Iterable[Rollout], *, tags: Mapping[str, Any] | None = None, key: str | None = None
+        self,
+        rollouts: Iterable[Rollout],
+        *,
+        tags: Mapping[str, Any] | None = None,
+        step: float | None = None,
+        key: str | None = None,
     ) -> AsyncGenerator[RewardResult, None]:
         """Grade *rollouts* and yield each result once it is final; `index` tells which it is. Otherwise as `run`."""
         batch = list(rollouts)
-        body = _body(batch, tags)
+        body = _body(batch, tags if step is None else {**(tags or {}), "step": step})
         attempts = _Attempts(self, key)
         seen: set[int] = set()
         while True:
@@ -149,10 +159,15 @@ class RewardClient:
             await attempts.pause()
 
     def run_sync(
-        self, rollouts: Iterable[Rollout], *, tags: Mapping[str, Any] | None = None, key: str | None = None
+        self,
+        rollouts: Iterable[Rollout],
+        *,
+        tags: Mapping[str, Any] | None = None,
+        step: float | None = None,
+        key: str | None = None,
     ) -> list[RewardResult]:
         """`run` for synchronous callers: from any thread, also where a loop is already running."""
-        return run_blocking(self.run(rollouts, tags=tags, key=key))
+        return run_blocking(self.run(rollouts, tags=tags, step=step, key=key))
 
     async def about(self, *, wait_s: float = 0.0) -> About:
         """Return what the service says of its runner. *wait_s*: seconds for which it may be away. Raises ServiceUnavailable."""

@@ -9,7 +9,7 @@ from typing import Any
 from judgekit import Rollout
 from judgekit.trainers import placed, plain, turns_of_tokens
 from judgekit.trainers import rollout_of as make_rollout
-from judgekit.types import SOLUTION_STR, content_text
+from judgekit.types import SOLUTION_STR, content_text, end_of
 
 logger = logging.getLogger("judgekit")
 
@@ -114,9 +114,8 @@ def _ends_alike(messages: Sequence[Any], turns: Sequence[Any]) -> bool:
 
 def _after(prompt: Any, messages: Sequence[Any]) -> list[Any]:
     """The messages that follow the prompt."""
-    start = [] if isinstance(prompt, str) else list(prompt)
-    if start and list(messages[: len(start)]) == start:
-        return list(messages[len(start) :])
+    if not isinstance(prompt, str) and (start := end_of(prompt, messages)):
+        return list(messages[start:])
     first = (i for i, message in enumerate(messages) if message.get("role") == "assistant")
     return list(messages[next(first, len(messages)) :])
 

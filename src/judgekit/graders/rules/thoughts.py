@@ -77,7 +77,7 @@ def _header(match: re.Match[str]) -> str:
 
 
 _END_TOKENS = re.compile(
-    r"(?:(?:<\|[A-Za-z_]{2,30}\|>|<｜[^｜\n]{2,30}｜>|</s>|<eos>|<end_of_turn>|<turn\|>|\[e~\[)\s*+)++\Z",
+    r"(?:(?:<\|[A-Za-z_]{2,30}\|>|<｜[^｜\n]{2,30}｜>|</s>|<(?:seed:)?eos>|<end_of_turn>|<turn\|>|\[e~\[|\[\|[A-Za-z]{2,30}\|\]|\[EOS\])\s*+)++\Z",
     re.IGNORECASE,
 )
 _END_CHARS = 2_000
@@ -86,7 +86,7 @@ _END_CHARS = 2_000
 
 def without_end(text: str) -> str:
     """Remove the control tokens with which a model ends its turn, where a trainer keeps them."""
-    if not text.rstrip().endswith((">", "[e~[")):
+    if not text.rstrip().endswith((">", "|]", "[EOS]", "[e~[")):
         return text
     end = _END_TOKENS.search(text, max(0, len(text) - _END_CHARS))
     return text if end is None else text[: end.start()]
