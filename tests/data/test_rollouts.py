@@ -20,6 +20,7 @@ from judgekit.data import read_rollouts, results_frame, rollout_from, rollouts_f
 from judgekit.data.result_files import result_row
 from judgekit.graders.rules.agents.trajectory import read_trajectory
 from judgekit.rollouts.rows import as_messages
+from judgekit.trainers.rollouts import rollout_of
 
 
 def test_every_field_is_read_and_the_rest_is_extra(tmp_path: Path) -> None:
@@ -94,6 +95,16 @@ def test_a_limit_stops_the_reading_and_blank_lines_count_as_lines_only(tmp_path:
 def test_what_is_wrong_with_a_row_is_said(row: Any, says: str) -> None:
     with pytest.raises(DataError, match=says):
         rollout_from(row)
+
+
+def test_what_a_reference_s_column_says_beside_it_is_kept() -> None:
+    plain = {"ground_truth": "g", "style": "rule"}
+    more = {**plain, "rubrics": ["is polite"]}
+    assert rollout_from({"response": "x", "reward_model": plain}).extra == {}
+    found = rollout_from({"response": "x", "reward_model": more})
+    assert (found.ground_truth, found.extra) == ("g", {"reward_model": more})
+    trained = rollout_of({"reward_model": more}, prompt="p", turns=[{"role": "assistant", "content": "x"}])
+    assert (trained.ground_truth, trained.extra) == ("g", {"reward_model": more})
 
 
 def test_null_is_no_value() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from judgekit.data.files import Broken, Cells, read_rows
 from judgekit.errors import ConfigError, DataError, did_you_mean
-from judgekit.rollouts.rows import HOLDERS, POLICY, as_messages, given, last_said, references_in
+from judgekit.rollouts.rows import HOLDERS, POLICY, as_messages, given, holds_more, last_said, references_in
 from judgekit.types import OTHER_NAMES, Message, Rollout, field_meant, plain
 
 logger = logging.getLogger("judgekit")
@@ -314,7 +314,8 @@ def _choose_reference(known: dict[str, Any], rest: dict[str, Any]) -> None:
     for key, held in references_in(rest, HOLDERS):
         if "ground_truth" not in known:
             known["ground_truth"] = held
-            del rest[key]
+            if not holds_more(rest[key]):
+                del rest[key]
         elif not _same(known["ground_truth"], held):
             raise DataError(
                 f"the row has two references that differ, in 'ground_truth' and in {key!r}: keep one "

@@ -32,6 +32,11 @@ def given(value: Any) -> bool:
     return not (isinstance(value, str | list | tuple | Mapping) and not value)
 
 
+def holds_more(holder: Any) -> bool:
+    """Return whether a column of `HOLDERS` says more than the reference and how it is to be compared, such as rubrics."""
+    return isinstance(holder, Mapping) and not set(holder) <= {"ground_truth", "style"}
+
+
 def references_in(row: Mapping[str, Any], names: Sequence[str] = TRUTHS) -> Iterator[tuple[str, Any]]:
     """Yield each reference that a row has, with its column, in the order of *names*."""
     for name in names:

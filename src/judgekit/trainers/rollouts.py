@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-from judgekit.rollouts.rows import TRUTHS, last_said, references_in
+from judgekit.rollouts.rows import HOLDERS, TRUTHS, holds_more, last_said, references_in
 from judgekit.types import Message, Rollout, plain
 
 _FIELDS = ("data_source", "extra_info", "ground_truth", "raw_prompt", "reward_model", "reward_spec")
@@ -63,7 +63,11 @@ def fields_of_row(
         "ground_truth": truth_of(row, truths),
         "data_source": str(row.get("data_source") or ""),
         "extra": {
-            **{name: value for name, value in row.items() if name not in _FIELDS},
+            **{
+                name: value
+                for name, value in row.items()
+                if name not in _FIELDS or (name in HOLDERS and holds_more(value))
+            },
             **plain(fields or {}),
             **(info if isinstance(info, Mapping) else {}),
         },
