@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from verl import DataProto
 
-from batches import batch
+from batches import batch, objects
+from judgekit_verl import group
 from judgekit_verl.samples import rollout_of, rollout_of_row
 
 PROMPT = [{"role": "user", "content": "q"}]
@@ -128,3 +132,50 @@ def test_of_several_outputs_the_last_is_read_as_long_as_it_is(tokenizer: Any) ->
         "a longer answer than the other",
         "x",
     ]
+
+
+async def _sent(prompts: DataProto, out: DataProto) -> list[DataProto]:
+    """What the workers of a batch manager get."""
+    sent: list[DataProto] = []
+
+    async def answer(part: DataProto) -> dict[str, Any]:
+        sent.append(part)
+        return {"group": [{}] * len(part)}
+
+    manager = object.__new__(group._BatchManager)
+    worker = SimpleNamespace(compute_score=SimpleNamespace(remote=answer))
+    manager.reward_loop_worker_handles = [worker]
+    await manager._answers(prompts, out, group._Groups.of(prompts, None))
+    return sent
+
+
+@pytest.mark.parametrize("tools", [False, True])
+def test_what_an_agent_loop_exports_reaches_graders_in_every_version(tokenizer: Any, tools: bool) -> None:
+    ids, mask = tool_loop(tokenizer)
+    call = {"type": "function", "function": {"name": "calc", "arguments": "6*7"}}
+    said = [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "42"},
+        {"role": "assistant", "content": "it is 42"},
+    ]
+    columns = {"uid": objects(["u", "u"]), "raw_prompt": objects([PROMPT, PROMPT])}
+    prompts = DataProto.from_dict(tensors={"dummy": torch.zeros(2, 1)}, non_tensors=columns)
+    exported = {"messages": objects([[*PROMPT, *said]] * 2), "solved": objects([True, False])}
+    if tools:
+        exported["tool_extra_fields"] = objects([{"steps": 1}, None])
+    length = len(ids)
+    tensors = {
+        "prompts": torch.ones(2, 1, dtype=torch.long),
+        "responses": torch.tensor([ids] * 2),
+        "attention_mask": torch.ones(2, 1 + length, dtype=torch.long),
+        "response_mask": torch.tensor([mask] * 2),
+    }
+    out = DataProto.from_dict(tensors=tensors, non_tensors={**exported, "__num_turns__": objects([4, 4])})
+    (part,) = asyncio.run(_sent(prompts, out))
+    first, second = (rollout_of_row(part[row], tokenizer) for row in (0, 1))
+    assert list(first.messages) == list(second.messages) == [*PROMPT, *said]
+    assert (first.extra["solved"], second.extra["solved"]) == (True, False)
+    assert first.extra.get("steps") == (1 if tools else None)
+    fields = {"messages": [*PROMPT, *said], "solved": True}
+    newer = rollout_of({"raw_prompt": PROMPT, "uid": "u"}, ids, tokenizer, mask=mask, extra_fields=fields)
+    assert (first.messages, first.response) == (newer.messages, newer.response)

@@ -26,7 +26,7 @@ from judgekit_verl import estimators
 from judgekit_verl.estimators import LeftOut
 from judgekit_verl.manager import GROUP, has_hook
 from judgekit_verl.openjudge import check_alone, check_unused, reward_function
-from judgekit_verl.samples import token_rewards
+from judgekit_verl.samples import LEFT_OUT, token_rewards
 from judgekit_verl.sessions import GroupWorker, group_worker_v1, rollouts_of_a_step
 from judgekit_verl.settings import check_asked, settings
 from judgekit_verl.step_counts import StepWatch, counts_actor, report
@@ -235,6 +235,7 @@ class _BatchManager(AgentLoopManager):  # type: ignore[misc]
             meta["global_steps"] = prompts.meta_info["global_steps"]
         for number, rows in enumerate(found.rows.values()):
             columns = {k: v[rows] for k, v in prompts.non_tensor_batch.items()}
+            columns |= _exported(columns, out, rows)
             part = DataProto(batch=out.batch.select(*keys)[rows], non_tensor_batch=columns, meta_info=meta)
             calls.append(workers[number % len(workers)].compute_score.remote(part))
         answers: Any = [None] * len(out)
@@ -244,6 +245,21 @@ class _BatchManager(AgentLoopManager):  # type: ignore[misc]
         for row, twin in found.padding.items():
             answers[row] = answers[twin]
         return answers  # type: ignore[no-any-return]
+
+
+def _exported(columns: dict[str, Any], out: DataProto, rows: list[int]) -> dict[str, Any]:
+    """Return the column of what the agent loop has exported of each row, such as its `messages`."""
+    if "tool_extra_fields" in columns:
+        return {}
+    given = out.non_tensor_batch
+    names = [k for k in given if k not in columns and k not in LEFT_OUT and not k.startswith("__")]
+    tools = given.get("tool_extra_fields")
+    if not names and tools is None:
+        return {}
+    found = np.empty(len(rows), dtype=object)
+    for at, row in enumerate(rows):
+        found[at] = {**((tools[row] or {}) if tools is not None else {}), **{k: given[k][row] for k in names}}
+    return {"tool_extra_fields": found}
 
 
 class _Groups(NamedTuple):

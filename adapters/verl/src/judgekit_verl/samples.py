@@ -13,7 +13,7 @@ from judgekit.types import SOLUTION_STR, content_text, end_of
 
 logger = logging.getLogger("judgekit")
 
-_LEFT_OUT = (
+LEFT_OUT = (
     "uid",
     "session_id",
     "tool_extra_fields",
@@ -88,7 +88,7 @@ def rollout_of(
         turns = _after(prompt, column)
     uid, session = plain(columns.get("uid")), plain(columns.get("session_id"))
     return make_rollout(
-        {name: value for name, value in columns.items() if name not in _LEFT_OUT},
+        {name: value for name, value in columns.items() if name not in LEFT_OUT},
         prompt=prompt,
         turns=turns,
         group=uid,
