@@ -121,10 +121,13 @@ def test_values_with_too_many_digits_are_not_worked_out(expression: Any, large: 
     assert mathtext.too_large(expression) is large
 
 
-def test_the_beginning_of_an_answer_tells_an_error() -> None:
+def test_where_an_answer_tells_an_error() -> None:
     trace = "\nTraceback (most recent call last):"
-    assert calls.looks_like_an_error("x" * (2000 - len(trace)) + trace)
-    assert not calls.looks_like_an_error("x" * (2001 - len(trace)) + trace)
+    assert calls.looks_like_an_error("x" * 100_000 + trace)  # by its end
+    assert not calls.looks_like_an_error("x" * 100_000 + trace + "\nis what it wrote")
+    gone = "\ncat: x: No such file or directory"
+    assert calls.looks_like_an_error("x" * (2000 - len(gone)) + gone)
+    assert not calls.looks_like_an_error("x" * (2001 - len(gone)) + gone)
     for count, error in ((100_000, True), (100_001, False)):
         assert calls.looks_like_an_error('{"error": "x"}'.ljust(count)) is error
 

@@ -100,7 +100,7 @@ def test_the_last_box_counts(text: str, box: str | None) -> None:
     ("text", "calls"),
     [
         ("Action: search[cats]", [("search", "cats")]),
-        ("**Action:** `search` [cats]", [("`search", "cats")]),
+        ("**Action:** `search` [cats]", [("search", "cats")]),
         ("Action: search (cats)", [("search", "cats")]),
         ("Action: search\nAction Input: cats", [("search", "cats")]),
         ("Action: search  **\n  Action Input : cats\nObservation: x", [("search", "cats")]),
