@@ -103,12 +103,12 @@ class RewardClient:
     ) -> list[RewardResult]:
         """Grade *rollouts*; one result each, in input order.
 
-        *step*: the training step, for weights that depend on it. *key*: names the call. A program that was restarted and calls with the same key and rollouts gets what was graded for it
-        before. Raises as `GradingRunner.run` does, DataError for rollouts that the service does not take, and
+        *step*: the training step, for weights that depend on it. *key*: names the call. A program that was restarted and calls
+        with the same key and rollouts gets what was graded for it before. Raises as `GradingRunner.run` does, DataError for rollouts that the service does not take, and
         ServiceUnavailable.
         """
         batch = list(rollouts)
-        body = _body(batch, tags if step is None else {**(tags or {}), "step": step})
+        body = _body(batch, tags, step)
         attempts = _Attempts(self, key)
         while True:
             try:
@@ -131,7 +131,7 @@ class RewardClient:
     ) -> AsyncGenerator[RewardResult, None]:
         """Grade *rollouts* and yield each result once it is final; `index` tells which it is. Otherwise as `run`."""
         batch = list(rollouts)
-        body = _body(batch, tags if step is None else {**(tags or {}), "step": step})
+        body = _body(batch, tags, step)
         attempts = _Attempts(self, key)
         seen: set[int] = set()
         while True:
@@ -322,9 +322,9 @@ def _with_group(result: RewardResult, rollouts: Sequence[Rollout]) -> RewardResu
     return msgspec.structs.replace(result, group=group)
 
 
-def _body(rollouts: Sequence[Rollout], tags: Mapping[str, Any] | None) -> bytes:
-    """Encode a request. Raises DataError for what JSON cannot hold."""
-    asked = {"rollouts": rollouts, "tags": dict(tags or {})}
+def _body(rollouts: Sequence[Rollout], tags: Mapping[str, Any] | None, step: float | None = None) -> bytes:
+    """Encode a request. *step*: a tag, too. Raises DataError for what JSON cannot hold."""
+    asked = {"rollouts": rollouts, "tags": {**(tags or {}), **({} if step is None else {"step": step})}}
     try:
         return _encoder.encode(asked)
     except (UnicodeEncodeError, OverflowError):

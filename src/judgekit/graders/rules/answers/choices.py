@@ -322,8 +322,12 @@ def _without_own_words(text: str, options: Options, forms: _Forms) -> str:
     if lead is None or not option:
         return text
     at = lead.end() + len(_AROUND_LETTER.match(text, lead.end())[0])  # type: ignore[index]
-    own = re.compile(re.escape(undecorated(option).rstrip(".")) + r"(?!\w)", re.IGNORECASE).match(text, at)
-    return text[: lead.end()] + text[own.end() :] if own else text
+    own = undecorated(option).rstrip(".")
+    end = at + len(own)
+    # no pattern: each question has other options, and compiling one takes longer than the rest
+    if text[at:end].lower() != own.lower() or re.match(r"\w", text[end : end + 1]):
+        return text
+    return text[: lead.end()] + text[end:]
 
 
 _AROUND_LETTER = re.compile(r"[\s)\]}>.:,、*_–—-]*")
