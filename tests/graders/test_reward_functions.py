@@ -763,3 +763,32 @@ def test_a_data_set_s_own_conversation_is_no_completion(response: str, said: str
         [Rollout(response=response, prompt=QUESTION, messages=gold)]
     )
     assert result.reward == 1
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        QUESTION,
+        [{"role": "system", "content": "You may search."}, *QUESTION[1:]],
+        [{**m, "name": None} for m in QUESTION],
+    ],
+)
+def test_a_completion_follows_the_prompt_as_the_host_wrote_it(before: list[Any]) -> None:
+    """A host puts a system message before the prompt, or fills keys with nulls: the turns are the policy's all the same."""
+
+    def heard(completions: list[Any], **columns: Any) -> list[float]:
+        return [
+            float([message["role"] for message in completion] == ["assistant", "tool", "assistant"])
+            for completion in completions
+        ]
+
+    turns = [
+        {"role": "assistant", "content": "Look."},
+        {"role": "tool", "content": "42"},
+        {"role": "assistant", "content": "42"},
+    ]
+    prompt = QUESTION[1:] if before[0]["content"] == "You may search." else QUESTION
+    (result,) = GradingRunner({"heard": from_function(heard, signature="trl")}).run_sync(
+        [Rollout(response="42", prompt=prompt, messages=[*before, *turns])]
+    )
+    assert result.reward == 1

@@ -37,6 +37,7 @@ from judgekit.types import (
     Rollout,
     look_up,
     plain,
+    prompt_end,
     turn_texts,
 )
 
@@ -165,11 +166,11 @@ def _completion(rollout: Rollout) -> str | list[Message]:
     """
     if isinstance(rollout.prompt, str):
         return rollout.response
-    prompt, messages = list(rollout.prompt), list(rollout.messages)
-    if len(messages) > len(prompt) and messages[: len(prompt)] == prompt:
+    end, messages = prompt_end(rollout), list(rollout.messages)
+    if len(messages) > end and (end or not rollout.prompt):
         said, response = ("".join(text.split()) for text in (turn_texts(rollout)[-1], rollout.response))
         if said in response or response in said:
-            return messages[len(prompt) :]
+            return messages[end:]
     return [{"role": "assistant", "content": rollout.response}]
 
 
