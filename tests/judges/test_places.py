@@ -219,6 +219,29 @@ async def test_a_server_s_other_clients_are_seen(monkeypatch: pytest.MonkeyPatch
     assert max(seen) == 16
 
 
+async def test_an_engine_is_seldom_looked_at_where_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of metrics costs a server more than some verdicts do."""
+    looks: list[float] = []
+
+    class Both(Metered, Told):
+        def rate(self, flying: int) -> float:
+            return 1000.0 * min(flying, self.capacity) / self.capacity
+
+        async def load(self) -> EngineLoad:
+            looks.append(self.clock.now)
+            return await super().load()
+
+    engine = Both(Clock(monkeypatch), 48)
+    engine.places = Places("auto", engine)
+    seen = await engine.serve(engine.places, 20_000)  # 20 seconds
+    assert set(seen[5000:]) == {192}
+    assert sum(look > 1005.0 for look in looks) <= 2 * 15
+    looks.clear()
+    engine.others = 8 * 192
+    seen = await engine.serve(engine.places, 20_000)
+    assert max(seen[10_000:]) < 64
+
+
 @pytest.mark.parametrize("limit", [3, 700])
 async def test_a_number_is_kept(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     class Both(Metered, Told):
@@ -393,8 +416,14 @@ async def test_judges_do_not_wait_for_each_other_nor_for_other_graders() -> None
     assert started == {"waits": 32}
     go.set()
     await asyncio.wait_for(running, 120)
-    peaks = [one[0].peak, two[0].peak, *(peak.peak for peak, _ in panel)]
-    assert peaks == [80, 120, 16, 20]
+    judges = [one[0], two[0], *(peak for peak, _ in panel)]
+    runs = [20, 30, 4, 5]
+    for _ in range(20):  # where cores are busy, the calls grow slowly
+        if all(judge.peak >= 2 * of for judge, of in zip(judges, runs, strict=True)):
+            break
+        await asyncio.wait_for(runner.run(rollouts(600)), 120)
+    for judge, of in zip(judges, runs, strict=True):
+        assert 2 * of <= judge.peak <= 4 * of
 
 
 @pytest.mark.parametrize(

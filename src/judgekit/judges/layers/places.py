@@ -22,7 +22,7 @@ _MOST, _MOST_TOLD = 256, 1024
 _ROUND_S = 0.1
 """Shortest time over which answers are counted, and between two looks at an engine's queue."""
 _LOOK_S = 1.0
-"""Time between two looks for figures alone."""
+"""Time between two looks for figures alone, and after a look that changed nothing: a page of metrics costs its server some 10 ms."""
 _IDLE_S = 0.5
 """A round in which nobody asked for so long says nothing of the endpoint."""
 _CAREFUL_S = 60.0
@@ -76,6 +76,10 @@ class Places:
         """Whether the engine had nothing in its queue when it was last looked at; None: it has not told its load."""
         self._looked_at = time.monotonic()
         self._looking: asyncio.Task[None] | None = None
+        self._asked_about: float | None = None
+        """Answers a second of a round that ended, about which a look at the queue is to say what follows."""
+        self._settled = -1.0, -math.inf
+        """The number of calls at once that the last such look left as it was, and when."""
         self._limiter: anyio.CapacityLimiter | None = None
         """Made on the loop that it is used on."""
 
@@ -173,7 +177,7 @@ class Places:
         self._answers += 1
         self._answered_at = time.monotonic()
         if self._answered_at - self._looked_at >= _LOOK_S:
-            self._begin_look(None)
+            self._begin_look()
 
     def _entered(self) -> None:
         """Take note of a call that has its place. A round lasts until as many answers have come, and all places are taken again."""
@@ -189,27 +193,32 @@ class Places:
             rate = self._answers / seconds
             self._quick = _QUICK_S * rate
             if hasattr(self._engine, "load"):
-                self._begin_look(rate)
+                size, since = self._settled
+                if size != self.size or now - since >= _LOOK_S:
+                    self._asked_about = rate
+                    self._begin_look()
             else:
                 self._try_more(rate, None if self._told is None else self._most)
         self._round_began, self._answers = now, 0
 
-    def _begin_look(self, rate: float | None) -> None:
+    def _begin_look(self) -> None:
         if hasattr(self._engine, "load") and (self._looking is None or self._looking.done()):
             self._looked_at = time.monotonic()
-            self._looking = asyncio.get_running_loop().create_task(self._look(rate), context=Context())
+            self._looking = asyncio.get_running_loop().create_task(self._look(), context=Context())
 
-    async def _look(self, rate: float | None) -> None:
-        """Look at the engine's queue. *rate*: answers a second in the round before, in which all places were taken."""
+    async def _look(self) -> None:
+        """Look at the engine's queue, and say what follows for a round that ended, in which all places were taken."""
         try:
             load = await self._engine.load()
         except JudgekitError:
             load = None
         if load is not None:
             self._idle = not load.waiting
+        rate, self._asked_about = self._asked_about, None
         if rate is None:
             return
         most: float | None = None
+        size = self.size
         if self._told is not None:
             if load is not None:
                 # others have calls in flight, too: all clients together have what it can use
@@ -220,6 +229,7 @@ class Places:
         elif load is not None:
             most = max(2 * (self.size - load.waiting), self.size)
         self._try_more(rate, most)
+        self._settled = size if self.size == size else -1.0, time.monotonic()
 
     def _try_more(self, rate: float, most: float | None) -> None:
         """Try twice as many calls at once, up to *most*; keep them if they are good, and go back otherwise.
