@@ -8,7 +8,7 @@ ours). 384 rollouts with prompts of about 330 tokens, in groups of 8. `inprocess
 reward.yaml that says nothing of concurrency, its runner, the grader, the layers, the engine, one token a verdict. `auto_over_best_…`: what
 that gives on engines of 16 and of 128 sequences over the best of several numbers, in process, m1; five rounds, in each of which every number
 has its turn, and the best one is chosen on the other rounds; `…_16` the engine alone, 16 tokens a reply.
-`chat_…`: vLLM's `LLM.chat`, which makes the prompts, too. `client_cpu_ms`: this process's CPU per verdict over HTTP, through the
+`http_ready_bodies`: a bare client over HTTP whose bodies were made before. `chat_…`: vLLM's `LLM.chat`, which makes the prompts, too. `client_cpu_ms`: this process's CPU per verdict over HTTP, through the
 layers; `layers_cost_ms`: what the layers take of it; `inprocess_cpu_ms`: this process's CPU from rollout to reward where the engine
 is its own. Each way is measured by itself: `generate` and the way in turn, after a batch of each that does not count, so that both
 engines are equally warm. (An engine that has idled for half a minute, as it would while others are measured, takes up to a fifth
@@ -35,6 +35,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,8 @@ MAX_SEQS = 128
 IN_FLIGHT = 2 * MAX_SEQS
 """More than the engine runs at once, so that its queue is not empty while an answer travels; offline has all at once. The runners find
 theirs out."""
+READY = "http, bodies ready"
+"""POSTs of 32 prompts whose bytes were made before, by a bare client: what server and engine alone reach on these cores."""
 NUMBERS = (16, 32, 64, 128, 256)
 """What "auto" is compared with."""
 EXTRA = {"max_num_seqs": MAX_SEQS, "max_num_batched_tokens": 4096, "block_size": BLOCK}
@@ -219,6 +222,7 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
                 "ours, text over HTTP": lambda batch: all_at_once(plain_http.complete, batch),
                 "ray, engine": lambda batch: all_at_once(RayJudge(model).complete, batch),
                 "http, engine": lambda batch: all_at_once(http.complete, batch),
+                READY: partial(_posts, session, port),
             }
             for kind in ("ray", "http"):
                 ways[f"{kind}, layers"] = _layers_of(runners[f"{kind}_{model}"])
@@ -235,6 +239,9 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
             """Seconds by the clock, and of this process's CPU."""
             given = rollouts(next(seeds))
             batch = requests(given, out)
+            if name == READY:
+                ids = [encoder.encode(r.turns, reply_tokens=out).ids for r in batch]
+                batch = [_body(ids[i : i + 32], label_ids) for i in range(0, len(ids), 32)]
             await asyncio.sleep(1.5)  # vLLM's workers poll for a second after their last step
             cpu, start = time.process_time(), time.perf_counter()
             if name in runners:
@@ -294,6 +301,7 @@ async def measure(model: str, folder: Path, out: int, rounds: int, naive: bool) 
             }
             print("  CPU of the layers: " + ", ".join(f"{k} {v:.3f} ms" for k, v in beyond.items()))
             figures["layers_cost_ms"] = max(beyond.values())
+            figures["http_ready_bodies"] = medians[READY]
         figures["naive"] = {k: round(v, 2) for k, v in medians.items() if k.startswith("naive")}
         if out > 1:
             figures["prefix_hit_rate"] = await prefix_hits(local)
@@ -397,6 +405,29 @@ def _naive_post(session: Any, port: int, out: int) -> Callable[[JudgeRequest], A
     return ask
 
 
+def _body(prompts: list[list[int]], label_ids: list[int]) -> bytes:
+    """What OpenAIJudge sends for so many prompts."""
+    reads = {"logprobs": 0, "logprob_token_ids": label_ids, "return_tokens_as_token_ids": True}
+    fields = {"model": "judge", "prompt": prompts, "max_tokens": 1, "temperature": 0, **reads}
+    return json.dumps(fields).encode()
+
+
+async def _posts(session: Any, port: int, bodies: list[bytes]) -> None:
+    """Send bodies that are ready, eight at a time, and read the answers as JSON."""
+    left = iter(bodies)
+
+    async def worker() -> None:
+        for body in left:
+            headers = {"Content-Type": "application/json"}
+            async with session.post(
+                f"http://127.0.0.1:{port}/v1/completions", data=body, headers=headers
+            ) as answer:
+                answer.raise_for_status()
+                json.loads(await answer.read())
+
+    await asyncio.gather(*(worker() for _ in range(8)))
+
+
 def _naive_sdk(client: Any, out: int) -> Callable[[JudgeRequest], Awaitable[Any]]:
     async def ask(request: JudgeRequest) -> Any:
         return await client.chat.completions.create(
@@ -489,6 +520,7 @@ def main() -> None:
                     figures["layers_cost_ms"] = one["layers_cost_ms"]
                     figures["client_cpu_ms"] = one["client_cpu_ms"]
                     figures["inprocess_cpu_ms"] = one["inprocess_cpu_ms"]
+                    figures["http_ready_bodies"] = one["http_ready_bodies"]
                 if not chosen.quick:
                     sixteen = asyncio.run(measure(model, path, 16, chosen.rounds, naive=False))
                     figures |= {f"{k}_16": value for k, value in sixteen.items() if k.endswith(model)}

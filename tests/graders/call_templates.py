@@ -104,6 +104,7 @@ def _each(calls: Sequence[Made], write: Callable[[Made], str], between: str = "\
 
 TEMPLATES: Mapping[str, Callable[[Sequence[Made]], str]] = {
     "hermes": lambda calls: _each(calls, lambda call: f"<tool_call>\n{_object(call)}\n</tool_call>"),
+    "toolrl": lambda calls: f"<tool_call>\n{_each(calls, _object)}\n</tool_call>",
     "qwen3_coder": lambda calls: _each(calls, lambda call: f"<tool_call>\n{_qwen(call)}\n</tool_call>"),
     "qwen3_coder without the tag": lambda calls: _each(calls, _qwen),
     "glm45": lambda calls: _each(calls, _glm),

@@ -131,6 +131,19 @@ def test_a_form_that_is_written_must_be_the_one() -> None:
     )
 
 
+@pytest.mark.parametrize("wanted", [3, [3]])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_case_that_names_its_function_may_have_its_answer_in_a_list(wanted: Any, nested: bool) -> None:
+    """PrimeIntellect's rows, which come from APPS."""
+    case = {"fn_name": "add", "type": "function_call", "input": [1, 2], "output": wanted}
+    cases: Any = {"language": "python", "test_cases": [case]} if nested else [case]
+    for body, score in (("a + b", 1), ("a - b", 0)):
+        code = f"```python\ndef add(a, b):\n    return {body}\n```"
+        found = CODE.grade(Rollout(response=code, ground_truth=cases))
+        assert isinstance(found, Graded)
+        assert found.score == score
+
+
 def test_names_that_are_given_are_no_answer() -> None:
     """`operator.add` is among what such sites import: it is not the program's."""
     for name in ("add", "gcd", "reduce"):

@@ -112,7 +112,11 @@ def test_scores_parts_and_forms() -> None:
     assert Instructions(["no_comma"]).grade(Rollout(response="<think>a,b</think>so")).score == 1  # type: ignore[list-item, union-attr]
     assert Instructions(["no_comma"], part="whole").grade(Rollout(response="<think>a,b</think>so")).score == 0  # type: ignore[list-item, union-attr]
     truth = json.dumps([{"instruction_id": ["punctuation:no_comma"], "kwargs": [None]}])
-    assert Instructions("ground_truth").grade(Rollout(response="so", ground_truth=truth)).score == 1  # type: ignore[union-attr]
+    for written in (truth, repr(json.loads(truth))):  # data sets have either
+        assert Instructions("ground_truth").grade(Rollout(response="so", ground_truth=written)).score == 1  # type: ignore[union-attr]
+    assert isinstance(
+        Instructions("ground_truth").grade(Rollout(response="so", ground_truth="[open(")), Abstained
+    )
 
 
 @pytest.mark.parametrize(

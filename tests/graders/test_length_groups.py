@@ -294,6 +294,9 @@ async def test_shortest_correct_with_a_grader_that_needs_a_process_or_a_referenc
         (["1.5", "15", "15"], {"answer": "whole"}, [0, 1, 1]),
         (["\u5df4\u9ece\u3002", "\u5df4\u9ece", "\u4f26\u6566"], {"answer": "whole"}, [1, 1, 0]),
         (["1,000", "1000", "1e3"], {"soft": True}, [1, 1, 1]),
+        (["(A)", "B", "B", "A", "A."], {"answer": "whole"}, [1, 0, 0, 1, 1]),
+        ([r"\frac{1}{12}", r"\frac{11}{2}", r"\frac{1}{12}", "5", "5"], {"answer": "whole"}, [1, 0, 1, 1, 1]),
+        (["(1,23)", "(12,3)", "(1, 23)", "5"], {"answer": "whole", "soft": True}, [0.25] * 4),
     ],
 )
 async def test_majority(responses: list[str], options: Any, expected: list[float | None]) -> None:

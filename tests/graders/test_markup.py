@@ -124,6 +124,14 @@ def test_code_blocks(text: str, options: Any, expected: float) -> None:
         ("你好吗 ab", {"language": "zh", "min_share": 0.7}, 0),
         ("a" * 10**5, {"scripts": ["Latin", "Han"]}, 1),
         ("ok", {"scripts": "Latin", "min_letters": 3}, None),
+        ("<think>\n你好\n</think>\n<answer>好</answer><|im_end|>", {"language": "zh"}, 1),
+        ("你好<｜end▁of▁sentence｜>", {"language": "zh"}, 1),
+        (r"你 \(x+y=10\) 好 \[xy=21\] 好 \boxed{3}", {"language": "zh"}, 1),
+        ("你\n\\begin{align*}\nabc &= d\n\\end{align*}\n好", {"language": "zh"}, 1),
+        ("\\begin{itemize} \\item 你好 \\end{itemize}", {"language": "zh"}, 1),
+        ("\\begin{equation} a" * 2000, {"language": "zh"}, None),
+        ("x < y and 你好 > z", {"language": "zh"}, 0.25),
+        ("<x 你好", {"language": "zh"}, 2 / 3),
     ],
 )
 def test_scripts(text: str, options: Any, expected: float | None) -> None:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from judgekit import Graded, Rollout
-from judgekit.graders import Boxed, FinalAnswer
-from judgekit.graders.rules.thoughts import after_think, without_thinking
+from judgekit.graders import (
+    Boxed,
+    FinalAnswer,
+    JsonFormat,
+    JsonMatch,
+    Length,
+    MathEquivalence,
+    MultipleChoice,
+    RegexFormat,
+    TextMatch,
+)
+from judgekit.graders.rules.thoughts import after_think, last_turn, without_thinking
 from tests.graders.thinking_templates import ANSWER, THINKING, THOUGHT
 
 
@@ -72,3 +84,65 @@ def test_a_token_that_ends_a_turn_is_no_part_of_it(end: str) -> None:
     assert after_think(f"[1, 2]{end}") == "[1, 2]"
     assert after_think("[1, 2]") == "[1, 2]"
     assert after_think("see [EOS] and more]") == "see [EOS] and more]"
+
+
+SEARCHED = "<think>I search.</think>\n<search>6*7</search>\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        (SEARCHED + "<information>6*7 = 42</information>", ""),
+        (SEARCHED + "<information>6*7 = 42", ""),
+        (SEARCHED, ""),
+        (SEARCHED + "<information>41</information> It is 42.", "It is 42."),
+        (SEARCHED + "<information>41</information>\n<think>So.</think>\nIt is 42.", "It is 42."),
+        ("<code>print(6*7)</code>\n<interpreter>\n42\n</interpreter>", ""),
+        (
+            '<tool_call>\n{"a": 42}\n</tool_call>\n<tool_response>\nThe answer is \\boxed{42}\n</tool_response>',
+            "",
+        ),
+        ('It is 41.<tool_call>\n{"a": 42}\n</tool_call>', "It is 41."),
+        ('<tool_call>{"a": 42', ""),
+        ("<information>42</information>", "<information>42</information>"),  # nothing was called
+        ("In HTML: <code>42</code>", "In HTML: <code>42</code>"),
+    ],
+)
+def test_what_a_tool_said_is_no_answer(text: str, last: str) -> None:
+    assert (last_turn(text) or "").strip() == last
+    paid = float("42" in last)
+    rollout = Rollout(response=text, ground_truth="42")
+    for rule in (FinalAnswer(), MathEquivalence(), TextMatch(how="contains")):
+        graded = rule.grade(rollout)
+        assert isinstance(graded, Graded)
+        assert graded.score == paid, rule.name
+
+
+def test_a_letter_that_a_tool_said_is_no_choice() -> None:
+    for text, score in (
+        (SEARCHED + "<information>B</information>", 0),
+        (SEARCHED + "<information>A</information> B", 1),
+    ):
+        graded = MultipleChoice().grade(Rollout(response=text, ground_truth="B"))
+        assert isinstance(graded, Graded)
+        assert graded.score == score
+
+
+@pytest.mark.parametrize("end", ["<|im_end|>", "</s>", "<|eot_id|>\n"])
+def test_what_ends_a_turn_is_no_part_of_it(end: str) -> None:
+    rules = (
+        (JsonFormat(where="whole"), '{"a": 1}', None),
+        (JsonMatch(where="whole"), '{"a": 1}', {"a": 1}),
+        (RegexFormat("</answer>$", match="search", where="inline"), "x</answer>", None),
+        (RegexFormat(".*</answer>", where="inline"), "x</answer>", None),
+        (Length(soft_max=8, hard_max=9), "good bye", None),
+        (Length(unit="words", soft_max=2, hard_max=3), "good bye ", None),
+    )
+    for rule, text, truth in rules:
+        for ended in ("", end):
+            graded = rule.grade(Rollout(response=text + ended, ground_truth=truth))  # type: ignore[attr-defined]
+            assert isinstance(graded, Graded)
+            assert graded.score == 1, (rule.name, ended)
+    asks = RegexFormat(rf".*{re.escape(end.strip())}\s*", where="inline")  # it may be asked for
+    assert asks.grade(Rollout(response="bye" + end)) == Graded(1.0)
+    assert isinstance(asks.grade(Rollout(response="bye")), Graded)

@@ -179,4 +179,5 @@ def test_the_module_needs_no_numpy() -> None:
 def test_a_reference_that_is_not_given_hides_no_other(nothing: Any) -> None:
     assert truth_of({"answer": nothing, "solution": "#### 42"}) == "#### 42"
     assert truth_of({"reward_model": {"ground_truth": nothing}, "label": 0}) == 0
-    assert truth_of({"answer": nothing}) is None
+    # no calls, no fields
+    assert truth_of({"answer": nothing}) == (nothing if isinstance(nothing, list | dict) else None)

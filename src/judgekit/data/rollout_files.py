@@ -309,18 +309,21 @@ def _check_response(row: Any) -> None:
 
 def _choose_reference(known: dict[str, Any], rest: dict[str, Any]) -> None:
     """Make the row's reference its `ground_truth`, wherever it stands. Raises DataError if two differ."""
-    if not given(known.get("ground_truth")):
+    own = known.get("ground_truth")
+    if not given(own):
         known.pop("ground_truth", None)
     for key, held in references_in(rest, HOLDERS):
         if "ground_truth" not in known:
             known["ground_truth"] = held
             if not holds_more(rest[key]):
                 del rest[key]
-        elif not _same(known["ground_truth"], held):
+        elif given(held) and not _same(known["ground_truth"], held):
             raise DataError(
                 f"the row has two references that differ, in 'ground_truth' and in {key!r}: keep one "
                 f"(--map ground_truth=ground_truth or --map ground_truth={key}.ground_truth)"
             )
+    if "ground_truth" not in known and isinstance(own, list | Mapping):
+        known["ground_truth"] = own  # no calls, no fields
 
 
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {

@@ -38,13 +38,23 @@ def holds_more(holder: Any) -> bool:
 
 
 def references_in(row: Mapping[str, Any], names: Sequence[str] = TRUTHS) -> Iterator[tuple[str, Any]]:
-    """Yield each reference that a row has, with its column, in the order of *names*."""
+    """Yield each reference that a row has, with its column, in the order of *names*.
+
+    An empty list or object is one where the row has no other: no calls, no fields.
+    """
+    empty: list[tuple[str, Any]] = []
+    found = False
     for name in names:
         value = row.get(name)
         if name in HOLDERS:
             value = value.get("ground_truth") if isinstance(value, Mapping) else None
         if given(value):
+            found = True
             yield name, value
+        elif isinstance(value, list | tuple | Mapping):
+            empty.append((name, value))
+    if not found:
+        yield from empty[:1]
 
 
 def as_messages(value: Any) -> Any:

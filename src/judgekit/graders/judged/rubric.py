@@ -16,9 +16,11 @@ A rubric is a TOML file:
 
 from __future__ import annotations
 
+import json
 import math
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -99,19 +101,33 @@ class Rubric(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def criteria_of(value: Any) -> tuple[Criterion, ...]:
-    """Return the criteria that a row of data has: a text, or a list of texts or of mappings with a file's keys.
+    """Return the criteria that a row of data has: a text, or a list of texts or of mappings, or JSON of such a list.
 
-    Raises ConfigError.
+    Mappings have a file's keys, or those of HealthBench (`criterion`, `points`) or of Rubrics as Rewards (`title`, `description`,
+    `weight`). Raises ConfigError.
     """
+    if isinstance(value, str) and value.lstrip().startswith(("[", "{")):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value)
     try:
-        # a Parquet file gives each criterion all keys that any of them has
-        told = [
-            {"text": one} if isinstance(one, str) else {k: v for k, v in {**one}.items() if v is not None}
-            for one in ([value] if isinstance(value, str) else value)
-        ]
+        told = [_told(one) for one in ([value] if isinstance(value, str | Mapping) else value)]
         return msgspec.convert([{"id": str(i), **one} for i, one in enumerate(told)], tuple[Criterion, ...])
     except (msgspec.ValidationError, TypeError) as error:
         raise ConfigError(str(error)) from None
+
+
+def _told(one: Any) -> dict[str, Any]:
+    """Return a criterion by the keys that a file has."""
+    if isinstance(one, str):
+        return {"text": one}
+    # a Parquet file gives each criterion all keys that any of them has
+    kept = {key: value for key, value in {**one}.items() if value is not None}
+    if "text" in kept:
+        return kept
+    return {_OTHER_KEYS.get(key, key): value for key, value in kept.items() if key not in ("tags", "title")}
+
+
+_OTHER_KEYS = {"criterion": "text", "description": "text", "points": "weight"}
 
 
 def shipped_rubrics() -> dict[str, str]:
@@ -134,8 +150,7 @@ class RubricGrader:
     fails, because a score over the others would be that of a different rubric.
 
     *rubric*: a `Rubric`, or the name or path of one. *criteria_field*: take the criteria from the rollout instead,
-    for data sets with a rubric per problem: a dotted path to a text, or to a list of texts or of mappings with the file's
-    keys. These texts are quoted like other data; *trust_criteria*: they are yours, and go into the prompt as they are.
+    for data sets with a rubric per problem: a dotted path to what `criteria_of` reads. These texts are quoted like other data; *trust_criteria*: they are yours, and go into the prompt as they are.
     *verdict*: how a criterion is marked; by default one token on the rubric's scale. *unreadable* as in `JudgeGrader`.
     """
 

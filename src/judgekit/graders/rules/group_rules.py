@@ -14,7 +14,7 @@ from judgekit.execution.turns import give_way
 from judgekit.graders.judged.voting import ask_all
 from judgekit.graders.protocol import Grader, as_grade, check_grader, failure
 from judgekit.graders.rules.numbers import final_answer
-from judgekit.graders.rules.rule import PARTS, Part, Rule, at_least, normalised, one_of, part_of
+from judgekit.graders.rules.rule import PARTS, Part, Rule, at_least, normaliser, one_of, part_of
 from judgekit.graders.rules.text.length import Unit, check_unit, measured
 from judgekit.graders.rules.values import signs
 from judgekit.graders.rules.work import in_pool
@@ -227,7 +227,7 @@ class _MajorityOf:
         part = part_of(response, self.answer)
         if part is None or not part.strip():
             return None
-        return (normalised(part) or part.strip(), *signs(part))
+        return (normaliser(part)(part), *signs(part))
 
 
 _INLINE_CHARS = 100_000

@@ -37,7 +37,7 @@ from judgekit.graders.rules.notation import (
     whole_quantity,
     with_unit,
 )
-from judgekit.graders.rules.thoughts import after_think
+from judgekit.graders.rules.thoughts import after_think, last_turn
 from judgekit.graders.rules.units import PRODUCT, UNITS, Quantity, may_be_glued
 
 TAIL_CHARS = 65_536
@@ -95,7 +95,7 @@ def final_quantity(text: str, *, need_marker: bool | Literal["####"] = False) ->
 
     *need_marker*: without a marker there is no answer; "####": and no other marker is one.
     """
-    rest = after_think(text[-TAIL_CHARS:])
+    rest = last_turn(text[-TAIL_CHARS:])
     if rest is None:
         return Final(None, "the thinking never ends")
     text = in_ascii(rest).replace("__", "")

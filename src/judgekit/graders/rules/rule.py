@@ -16,7 +16,7 @@ from judgekit.errors import ConfigError, MissingExtra, closest
 from judgekit.graders.rules.asserted import asserted, sentence
 from judgekit.graders.rules.committed import Commitment, claims, commitment
 from judgekit.graders.rules.stored import as_python
-from judgekit.graders.rules.thoughts import after_think
+from judgekit.graders.rules.thoughts import last_turn
 from judgekit.graders.rules.values import undecorated
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
@@ -91,7 +91,7 @@ def part_of(text: str, part: Part, stated: Sequence[str] = ()) -> str | None:
     """
     if part == "whole":
         return text
-    rest = after_think(text)
+    rest = last_turn(text)
     if rest is None:
         return None
     if part in ("answer", "answer_or_rest"):

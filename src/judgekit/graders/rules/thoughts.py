@@ -60,6 +60,29 @@ def after_think(text: str) -> str | None:
     return rest
 
 
+_CALLED = re.compile(r"</(?:search|tool_call|code|python|browse)>|<tool_call>")
+_RESULT = re.compile(
+    r"<(?P<tag>tool_response|information|observation|interpreter)>.*?(?:</(?P=tag)>|\Z)",
+    re.DOTALL | re.IGNORECASE,
+)
+_CALL = re.compile(r"<(?P<tag>tool_call|search)>.*?(?:</(?P=tag)>|\Z)", re.DOTALL | re.IGNORECASE)
+
+
+@remembered
+def last_turn(text: str) -> str | None:
+    """Return what the policy says last, without its thinking and its calls; None if there is only thinking.
+
+    A trajectory may stand in one text: what a tool says in it is no answer of the policy's.
+    """
+    rest = after_think(text)
+    if rest is None or "<" not in rest or not _CALLED.search(text):
+        return rest
+    ended = 0
+    for result in _RESULT.finditer(rest):
+        ended = result.end()
+    return _CALL.sub("", rest[ended:])
+
+
 _BARE_ANALYSIS = re.compile(r"analysis(?=[A-Z\"'(])")
 _BARE_HEADER = re.compile(r"assistant(analysis|commentary|final)(?: json(?=[{\[]))?")
 

@@ -124,11 +124,11 @@ _SIGNS = re.compile(
 
 def signs(text: str) -> list[str]:
     """Return what makes another value of the same words: signs, points and operators, with the digits between."""
-    text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
-    found = [(match[0].strip().translate(_DASHES), match.start()) for match in _SIGNS.finditer(text)]
-    if not found:
-        return []
+    text = re.sub(r"(?<=\d),(?=(?:\d{2},)*\d{3}(?!\d))", "", text)
+    found = [match[0].strip().translate(_DASHES) for match in _SIGNS.finditer(text)]
     numbers = re.findall(r"[-−–]?\d+(?:\.\d+)?", text)
-    return [sign for sign, _ in found if sign != "."] + [
+    if not found and len(numbers) < 2:
+        return []
+    return [sign for sign in found if sign != "."] + [
         _canonical(number.translate(_DASHES).lstrip("-")) for number in numbers
     ]

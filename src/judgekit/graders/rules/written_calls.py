@@ -2,7 +2,7 @@
 
 | format | models |
 |---|---|
-| `<tool_call>{…}</tool_call>` | Hermes, Qwen 2.5 and 3 |
+| `<tool_call>{…}</tool_call>`, in ToolRL's prompts with an object in each line | Hermes, Qwen 2.5 and 3 |
 | `<tool_call><function=f><parameter=a>…</parameter></function></tool_call>`, with or without the outer tag | Qwen 3 Coder and later, Seed-OSS, Nemotron |
 | `<tool_call>f<arg_key>a</arg_key><arg_value>…</arg_value></tool_call>` | GLM 4.5 and later |
 | `<invoke name="f"><parameter name="a">…</parameter></invoke>`, with any prefix in the tags | MiniMax M2, DeepSeek V3.2 and V4, Step 3 |
@@ -139,11 +139,9 @@ def _marked(match: re.Match[str], turn: int) -> Iterator[Call]:
 def _tagged(text: str, turn: int) -> list[Call]:
     """Return what stands in a `<tool_call>`: JSON, Qwen's functions, or GLM's keys and values."""
     if text[:1] in ("{", "["):
-        try:
-            calls = _calls(json.loads(text), turn)
-        except ValueError:
-            calls = []
-        return calls or [Call("", text, turn=turn)]
+        calls, end = _data(text, 0, turn)
+        read = end == len(text) and text[-1] in "}]" and all(call.name for call in calls)
+        return calls if read else [Call("", text, turn=turn)]
     if found := [_function(match["name"], match["body"], turn) for match in _FUNCTION.finditer(text)]:
         return found
     name, *pairs = text.split("<arg_key>")

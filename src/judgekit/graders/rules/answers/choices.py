@@ -15,7 +15,7 @@ from judgekit.graders.rules.asserted import asserted, doubt
 from judgekit.graders.rules.committed import claims, commitment
 from judgekit.graders.rules.rule import Rule, truths
 from judgekit.graders.rules.stored import as_python
-from judgekit.graders.rules.thoughts import after_think
+from judgekit.graders.rules.thoughts import last_turn
 from judgekit.graders.rules.values import occurs, same_value, tokens, undecorated
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
@@ -264,7 +264,7 @@ def _unlabelled(texts: Sequence[str | None], letters: str) -> list[str | None]:
 
 def choose(response: str, options: Options) -> Choice:
     """Return what *response* chose; see `MultipleChoice`."""
-    rest = after_think(response)
+    rest = last_turn(response)
     if rest is None:
         return Choice(None, "the thinking never ends")
     text = undecorated(rest[-TAIL_CHARS:]).strip()

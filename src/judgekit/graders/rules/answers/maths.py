@@ -30,7 +30,7 @@ from judgekit.graders.rules.committed import Claim, aside, claims, commitment, l
 from judgekit.graders.rules.notation import number_in_words, shown, whole_quantity
 from judgekit.graders.rules.numbers import final_quantity, marked_quantity
 from judgekit.graders.rules.rule import Rule, at_least, needs, one_of, truths
-from judgekit.graders.rules.thoughts import after_think
+from judgekit.graders.rules.thoughts import last_turn
 from judgekit.graders.rules.units import Quantity
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
@@ -108,7 +108,7 @@ class MathEquivalence(Rule):
         ]
         if not golds:
             return Abstained("the reference cannot be parsed as mathematics")
-        text = rollout.response if self.thinking == "keep" else after_think(rollout.response)
+        text = rollout.response if self.thinking == "keep" else last_turn(rollout.response)
         if text is None or not text.strip():
             return Graded(0.0, "no answer is given")
         text = _INVISIBLE.sub("", text[-TAIL_CHARS:])

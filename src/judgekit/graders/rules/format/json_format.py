@@ -15,7 +15,7 @@ from judgekit.graders.protocol import Where
 from judgekit.graders.rules.pairs import best_pairs
 from judgekit.graders.rules.rule import Rule, at_least, code_blocks, needs, one_of
 from judgekit.graders.rules.stored import as_python, without_nulls
-from judgekit.graders.rules.thoughts import after_think
+from judgekit.graders.rules.thoughts import after_think, without_end
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 Found = Literal["fenced", "whole", "anywhere"]
@@ -35,6 +35,7 @@ def read_json(text: str, where: Found) -> Any:
     response is JSON and nothing else. "anywhere": also the last object or array within text. NaN and Infinity are
     not JSON (RFC 8259).
     """
+    text = without_end(text)
     try:
         return loads(text)  # tags in its texts are only text
     except NotJson as error:

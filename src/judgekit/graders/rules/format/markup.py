@@ -207,7 +207,10 @@ LANGUAGES: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 _LETTER = re.compile(r"[^\W\d_]")
 _NOT_PROSE = re.compile(
-    r"```.*?(?:```|\Z)|`[^`\n]*`|\$\$.*?(?:\$\$|\Z)|\$[^$\n]*\$|\\[a-zA-Z]+|https?://\S+", re.DOTALL
+    r"```.*?(?:```|\Z)|`[^`\n]*`|\$\$.*?(?:\$\$|\Z)|\$[^$\n]*\$|\\\(.*?(?:\\\)|\Z)|\\\[.*?(?:\\\]|\Z)"
+    r"|\\begin\{(?P<maths>(?:equation|align|gather|multline|eqnarray|math|cases|array|[a-zA-Z]?matrix)[a-z]*\*?)\}.*?(?:\\end\{(?P=maths)\}|\Z)"
+    r"|\\(?:begin|end)\{[^}\n]{0,40}\}|\\[a-zA-Z]+|</?[A-Za-z][\w:.-]{0,40}\s?/?>|<[|｜][^|｜\n]{1,40}[|｜]>|https?://\S+",
+    re.DOTALL,
 )
 
 
@@ -217,7 +220,7 @@ class Script(Rule):
     *scripts*: names such as "Latin", "Han", "Cyrillic"; *language*: a code such as "zh" instead, which means its
     scripts. This can tell Chinese from English, but not German from English; for that use `Instructions`' language
     constraint. Japanese needs kana: Han alone is Chinese. *min_share*: score 1 from this share on and 0 below.
-    *prose*: ignore code, formulas and addresses. *min_letters*: abstain on responses with fewer letters.
+    *prose*: ignore code, formulas, tags, control tokens and addresses. *min_letters*: abstain on responses with fewer letters.
 
     Source: the language-consistency reward of DeepSeek-R1 (arXiv:2501.12948, section 2.3.2: the proportion of
     target-language words in the chain of thought), here by script and letter; Unicode's blocks.

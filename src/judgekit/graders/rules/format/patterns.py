@@ -114,6 +114,8 @@ class RegexFormat(Rule):
 
     def grade(self, rollout: Rollout, /) -> Grade:
         how = {"full": self.pattern.fullmatch, "search": self.pattern.search, "start": self.pattern.match}
-        text = without_end(rollout.response) if self.match == "full" else rollout.response
+        text = rollout.response
         found = how[self.match](text)
+        if found is None and (rest := without_end(text)) != text:  # what ends a turn may be there, or not
+            found = how[self.match](rest)
         return Graded(1.0) if found else Graded(0.0, "the pattern does not match")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -108,10 +109,7 @@ def variants(text: str) -> list[str]:
 def read_constraints(value: Any) -> list[Given]:
     """Parse constraints. Raises ValueError if one is unknown, incomplete or of a wrong type."""
     if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            raise ValueError(f"the constraints are not JSON: {value[:60]!r}") from None
+        value = _data(value)
     if isinstance(value, Mapping):
         ids = value.get("instruction_id_list", value.get("instruction_id"))
         if ids is not None:
@@ -134,10 +132,27 @@ def read_constraints(value: Any) -> list[Given]:
     return found
 
 
+def _data(text: str) -> Any:
+    """Read JSON, or the literals of Python that some data sets have in its place. Raises ValueError."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    try:
+        if len(text) <= _MOST_CHARS:
+            return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, RecursionError):
+        pass
+    raise ValueError(f"the constraints are not JSON: {text[:60]!r}")
+
+
+_MOST_CHARS = 20_000
+
+
 def _side_by_side(ids: Any, kwargs: Any) -> list[Given]:
     """Parse IFEval's two lists. Raises ValueError."""
     ids = [ids] if isinstance(ids, str) else ids
-    kwargs = json.loads(kwargs) if isinstance(kwargs, str) else kwargs
+    kwargs = _data(kwargs) if isinstance(kwargs, str) else kwargs
     kwargs = [kwargs] if isinstance(kwargs, Mapping) else kwargs or [{}] * len(ids)
     if not isinstance(ids, list | tuple) or not isinstance(kwargs, list | tuple) or len(ids) != len(kwargs):
         raise ValueError("instruction_id_list and kwargs must be lists of equal length")

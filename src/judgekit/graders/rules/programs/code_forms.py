@@ -75,6 +75,8 @@ def _of_part(part: Any, function: str | None, entry: str | None) -> Cases:
             }
         ]
     case = _pair(_first(part, "input", "stdin", "inputs"), wanted, name)
+    if case is not None and "fn_name" in part:
+        case = _perhaps_wrapped(case)
     return [] if case is None else [{**_limits(part), **case}]
 
 

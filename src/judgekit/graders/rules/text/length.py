@@ -9,6 +9,7 @@ from typing import Any, Literal
 from judgekit.errors import ConfigError
 from judgekit.graders.protocol import Grader, Where, as_grade, check_grader
 from judgekit.graders.rules.rule import Rule, at_least
+from judgekit.graders.rules.thoughts import without_end
 from judgekit.types import Abstained, Grade, Graded, Rollout
 
 Unit = Literal["characters", "words", "tokens"]
@@ -204,9 +205,9 @@ class CosineLength(Rule):
 def measured(rollout: Rollout, unit: Unit, count_tokens: Callable[[str], int] | None) -> int | None:
     """Return the length of a rollout; None if the number of tokens is not known."""
     if unit == "characters":
-        return len(rollout.response)
+        return len(without_end(rollout.response))
     if unit == "words":
-        return len(rollout.response.split())
+        return len(without_end(rollout.response).split())
     if rollout.response_tokens is not None:
         return rollout.response_tokens
     return count_tokens(rollout.response) if count_tokens else None

@@ -18,7 +18,6 @@ from judgekit.graders.rules.rule import (
     at_least,
     decided,
     needs,
-    normalised,
     normaliser,
     one_of,
 )
@@ -96,7 +95,8 @@ class TextMatch(Compared):
         if self.how == "normalised":
             if signs(answer) != signs(reference):
                 return 0.0
-            answer, reference = normalised(answer) or answer, normalised(reference) or reference
+            way = normaliser(reference)
+            answer, reference = way(answer), way(reference)
         elif self.ignore_case:
             answer, reference = answer.casefold(), reference.casefold()
         if self.ignore_space:
