@@ -13,7 +13,10 @@ from judgekit.rollouts.rows import TRUTHS, as_messages, decoded, given, last_sai
 @pytest.mark.parametrize("value", [None, float("nan"), "", [], (), {}])
 def test_what_is_no_value(value: Any) -> None:
     assert given(value) is False
-    assert list(references_in(dict.fromkeys(TRUTHS, value))) == []
+    # an empty list or object is no reference beside another, and one where there is no other: no calls, no fields
+    found = [("ground_truth", value)] if isinstance(value, list | tuple | dict) else []
+    assert list(references_in(dict.fromkeys(TRUTHS, value))) == found
+    assert list(references_in({"ground_truth": value, "label": 0})) == [("label", 0)]
 
 
 @pytest.mark.parametrize("value", [0, 0.0, False, " ", [None], (0,), {"a": None}, math.inf])

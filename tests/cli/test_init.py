@@ -227,7 +227,7 @@ def test_a_rubric_stands_beside_the_file(tmp_path: Path) -> None:
 
 
 def test_criteria_in_another_form_are_told(tmp_path: Path) -> None:
-    row = {"prompt": "Write.", "response": "A line.", "rubric": [{"criterion": "It is a line."}]}
+    row = {"prompt": "Write.", "response": "A line.", "rubric": [{"rule": "It is a line."}]}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
     assert "'rubric' holds no criteria that are read" in call(tmp_path, "init", "--data", "rows.jsonl").stdout
     assert not (tmp_path / RUBRIC_FILE).exists()
