@@ -401,6 +401,9 @@ def test_a_function_that_wants_a_reference_abstains_without_one(annotation: Any)
 
     exact.__annotations__["ground_truth"] = annotation
     assert grader(exact).grade(Rollout(response="x")) == Abstained("there is no reference")
+    for nothing in ([], {}):  # no calls, no fields: not what a function of texts reads
+        found = grader(exact).grade(Rollout(response="x", ground_truth=nothing))
+        assert found == (0.0 if "list" in str(annotation) else Abstained("there is no reference"))
     assert grader(exact).grade(Rollout(response="x", ground_truth="x")) == 1.0
 
 

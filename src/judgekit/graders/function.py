@@ -433,6 +433,13 @@ def _is_reference(parameter: inspect.Parameter) -> bool:
     return bool(re.fullmatch(r"(list\[)?(str|int|float|bool|dict|list)(\[.*\])?\]?", text))
 
 
+def _is_one_value(parameter: inspect.Parameter) -> bool:
+    """Whether a reference is annotated as a text or a number, so that an empty list is none."""
+    annotation = parameter.annotation
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return parameter.name == "ground_truth" and text in ("str", "int", "float", "bool")
+
+
 def _named_parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
     """Return a function's parameters. Raises ConfigError if one of them has no name to fill it by."""
     try:
@@ -490,10 +497,13 @@ def _binder(
         )
 
     needs_reference = "ground_truth" in plain and any(map(_is_reference, parameters))
+    not_empty = needs_reference and any(map(_is_one_value, parameters))
 
     def bind(rollout: Rollout) -> dict[str, Any] | Abstained:
-        if needs_reference and rollout.ground_truth is None:
-            return Abstained("there is no reference")
+        if needs_reference:
+            truth = rollout.ground_truth
+            if truth is None or (not_empty and isinstance(truth, list | tuple | Mapping) and not truth):
+                return Abstained("there is no reference")
         bound = {field: getattr(rollout, field) for field in plain}
         for field in whole:
             bound[field] = rollout
