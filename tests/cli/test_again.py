@@ -243,3 +243,19 @@ def test_resuming_after_a_rule_was_set_differently_asks_no_judge(files: Path) ->
     done = call(files, *resume)
     assert (done.returncode, asked(files)) == (0, before)
     assert "rule: other settings than in the ledger, and so graded again" in done.stdout
+
+
+def test_a_gate_that_passes_now_has_its_grader_asked(files: Path) -> None:
+    """Also where nothing has failed; and a ledger that holds all that is needed starts nobody."""
+    grade(files, GATED)
+    ready = succeeded(call(files, *ONLY.split(), "--ledger", "whole.jsonl", "--force"))
+    assert "asking again about" in ready.stdout
+    (files / "asked.txt").unlink()
+    only = [part if part != "l.jsonl" else "whole.jsonl" for part in ONLY.split()]
+    assert "nothing to ask again" in succeeded(call(files, *only, "--force")).stdout
+    assert asked(files) == []
+    (files / "reward.yaml").write_text(GATED.replace("> 0.6", "> 0.4"))
+    passes = succeeded(call(files, *only, "--force"))
+    assert "asking for the grades that the reward needs now" in passes.stdout
+    assert asked(files) == ["rule a2", "rule b2"]
+    assert rewards(files)[4] == 1.0

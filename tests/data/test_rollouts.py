@@ -20,7 +20,9 @@ from judgekit.data import read_rollouts, results_frame, rollout_from, rollouts_f
 from judgekit.data.result_files import result_row
 from judgekit.graders.rules.agents.trajectory import read_trajectory
 from judgekit.rollouts.rows import as_messages
+from judgekit.run.grouping import group_by_prompt
 from judgekit.trainers.rollouts import rollout_of
+from judgekit.types import prompt_end
 
 
 def test_every_field_is_read_and_the_rest_is_extra(tmp_path: Path) -> None:
@@ -602,6 +604,25 @@ def test_json_as_python_writes_it_is_read(tmp_path: Path, name: str) -> None:
     assert made.response == "half \ud835"
     assert made.extra["top"] == float("inf")
     assert made.ground_truth is None
+
+
+@pytest.mark.parametrize("before", [[], [{"role": "system", "content": "Be brief."}]])
+def test_a_prompt_is_found_in_its_conversation_as_hosts_and_arrow_write_it(before: list[Any]) -> None:
+    """With nulls for keys that other messages have, and behind a system message."""
+    said = [
+        {"tool_calls": None, "name": None, **turn}
+        for turn in (*before, USER, FOUR, {**USER, "content": "sure?"}, FIVE)
+    ]
+    (made,) = rollouts_from([{"messages": said, "prompt": [USER]}], columns={"response": "messages"})
+    assert len(made.messages) == len(said)
+    assert prompt_end(made) == len(before) + 1
+
+
+@pytest.mark.parametrize("nothing", ["", None, [], float("nan")])
+def test_rows_without_a_group_are_grouped_by_their_prompts(nothing: Any) -> None:
+    rows = [{"prompt": prompt, "response": "4", "group": nothing} for prompt in "aabb"]
+    assert [r.group for r in rollouts_from(rows)] == [None] * 4
+    assert group_by_prompt(rollouts_from(rows)) == [[0, 1], [2, 3]]
 
 
 @pytest.mark.parametrize("prompt", [{}, {"prompt": "q"}, {"prompt": ""}, {"prompt": [USER]}])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from judgekit import (
+    Abstained,
     ConfigError,
     DataError,
     Failed,
@@ -21,7 +22,8 @@ from judgekit import (
     grader,
     read_ledger,
 )
-from judgekit.replay import Again, FailedOnce
+from judgekit.graders.trust import with_trust
+from judgekit.replay import Again, FailedOnce, replay
 
 
 class Judge:
@@ -86,6 +88,35 @@ async def test_a_ledger_without_failures_asks_nobody(tmp_path: Path) -> None:
     once = FailedOnce(read_ledger(path), again(judge))
     found = await once.ask()
     assert (once.failed, found.asked, found.still_failed, judge.asked) == (0, 0, 0, [])
+
+
+@pytest.mark.parametrize("was", [None, (0.15, 0.25)])
+@pytest.mark.parametrize("now", [None, (0.15, 0.25), (0.05, 0.15)])
+async def test_what_is_known_is_trusted_as_the_grader_is_now(was: Any, now: Any, tmp_path: Path) -> None:
+    """As `replay` does without asking."""
+
+    class Trusting(Judge):
+        def __init__(self, trusted: Any, *down: str) -> None:
+            super().__init__(*down)
+            self.trusted = trusted
+
+        def grade(self, rollout: Rollout, /) -> Any:
+            return with_trust(super().grade(rollout), self.trusted)
+
+    path = recorded(tmp_path, Trusting(was, "xxx"))
+    found = await ask(path, again(Trusting(now)))
+    low, high = now or (1.0, 0.0)
+    kept = {
+        entry.id: result.grades["judge"] for entry, result in zip(found.entries, found.results, strict=True)
+    }
+    for name, grade in kept.items():
+        assert isinstance(grade, Abstained if low < len("x" * int(name)) / 10 < high else Graded), name
+    replayed = replay(path, trust={"judge": now})
+    pairs = zip(replayed.entries, replayed.results, strict=True)
+    there = {entry.id: result.reward for entry, result in pairs}
+    assert {k: v for k, v in rewards(found).items() if k != "3"} == {
+        k: v for k, v in there.items() if k != "3"
+    }
 
 
 async def test_each_run_keeps_its_tags_but_resumes_nobody(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from judgekit.ledger.reader import Reading
     from judgekit.ledger.schema import Entry
     from judgekit.ledger.writer import Ledger
-    from judgekit.replay import Again
+    from judgekit.replay import Again, Replay
     from judgekit.types import RewardResult
 
 
@@ -113,6 +113,24 @@ def recomputed(
     ledger: Path, config: Path | None, kept: Ledger | None
 ) -> tuple[Sequence[Entry], Sequence[RewardResult]]:
     """Recompute the rewards from the ledger's grades alone; writes them to *kept*, and closes it."""
+    return _written(_replayed(ledger, config), kept)
+
+
+def _written(found: Replay, kept: Ledger | None) -> tuple[Sequence[Entry], Sequence[RewardResult]]:
+    if kept is not None:
+        found.write(kept)
+        kept.close()
+    return found.entries, found.results
+
+
+def _lacks(result: RewardResult) -> bool:
+    """Whether the reward needs a grade that was not asked for when the ledger was written."""
+    from judgekit.types import Failed
+
+    return any(isinstance(grade, Failed) and grade.error == "NotRecorded" for grade in result.grades.values())
+
+
+def _replayed(ledger: Path, config: Path | None) -> Replay:
     from judgekit.cli.logs import diverted
     from judgekit.config import load_config
     from judgekit.errors import ConfigError
@@ -143,12 +161,9 @@ def recomputed(
             )
     with diverted() as warnings:
         found = recompute(reading, **options)
-    if kept is not None:
-        found.write(kept)
-        kept.close()
     for text in _alike(warnings):
         say(f"warning: {text}")
-    return found.entries, found.results
+    return found
 
 
 def _set_otherwise(fingerprints: Mapping[str, str], reading: Reading) -> list[str]:
@@ -188,8 +203,10 @@ def ask_again(ledger: Path, config: Path, kept: Ledger | None, *, new: bool = Fa
             f"warning: {', '.join(work.changed)}: the ledger's grades are of other settings; what is asked now stands beside them"
         )
     if not (work.failed or new):
-        say("the ledger holds no failed grades: nothing to ask again")
-        return Again(*recomputed(ledger, config, kept), asked=0, still_failed=0)
+        replayed = _replayed(ledger, config)
+        if not any(_lacks(result) for result in replayed.results):
+            say("the ledger holds no failed grades: nothing to ask again")
+            return Again(*_written(replayed, kept), asked=0, still_failed=0)
 
     async def ask() -> Again:
         try:
@@ -197,6 +214,8 @@ def ask_again(ledger: Path, config: Path, kept: Ledger | None, *, new: bool = Fa
                 "asking for what the ledger lacks …"
                 if new
                 else f"asking again about {work.failed} rollouts …"
+                if work.failed
+                else "asking for the grades that the reward needs now …"
             )
             await runner.start()
             return await work.ask()

@@ -12,7 +12,7 @@ from typing import Any
 from judgekit.data.files import Broken, Cells, read_rows
 from judgekit.errors import ConfigError, DataError, did_you_mean
 from judgekit.rollouts.rows import HOLDERS, POLICY, as_messages, given, holds_more, last_said, references_in
-from judgekit.types import OTHER_NAMES, Message, Rollout, field_meant, plain
+from judgekit.types import OTHER_NAMES, Message, Rollout, end_of, field_meant, plain
 
 logger = logging.getLogger("judgekit")
 
@@ -259,6 +259,8 @@ def rollout_from(row: Any) -> Rollout:
         _take_apart(known)
     if "group" in known:
         known["group"] = _group(known["group"])
+        if not given(known["group"]):
+            del known["group"]
     _check_kinds(known)
     if "id" in known:
         known["id"] = str(known["id"])
@@ -288,7 +290,7 @@ def _take_apart(known: dict[str, Any]) -> None:
     if isinstance(start, str):
         start = [{"role": "user", "content": start}] if start else []
     before = start if _is_messages(start) else []  # of another kind, it is refused
-    known.setdefault("messages", turns if turns[: len(before)] == before else [*before, *turns])
+    known.setdefault("messages", turns if not before or end_of(before, turns) else [*before, *turns])
 
 
 def _check_response(row: Any) -> None:

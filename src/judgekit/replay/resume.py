@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from judgekit.graders.protocol import is_group_grader
+from judgekit.graders.trust import with_trust
 from judgekit.ledger.jsonl import encoded
 from judgekit.ledger.reader import Reading
 from judgekit.ledger.schema import Entry, rollout_digest
@@ -88,10 +89,13 @@ def known_grades(reading: Reading, runner: GradingRunner, rollouts: Sequence[Rol
 def take(known: KnownGrades, entry: Entry, runner: GradingRunner, names: Collection[str]) -> None:
     """Add an entry's grades of these *names* that need not be asked for again: all but failures of infrastructure.
 
+    They are trusted as far as the runner's graders are now.
+
     A grade that compares its rollout with others is taken with the comparison that it is of.
     """
     grades = {
-        name: msgspec.structs.replace(grade, usage=None)  # it was counted when it was spent
+        # its usage was counted when it was spent
+        name: msgspec.structs.replace(with_trust(grade, runner.spec.graders[name].trust), usage=None)
         for name, grade in entry.grades.items()
         if name in names and not isinstance(grade, Skipped) and not failed(grade)
     }
