@@ -438,6 +438,9 @@ def test_dumps_of_trainers_are_recognised() -> None:
     (found,) = rollouts_from([skyrl])
     assert (found.prompt, found.response, found.ground_truth) == ("2+2?", "4", "4")
     assert (found.finish_reason, found.data_source) == ("stop", "maths")
+    totals = {"eval/all/avg_score": 0.5}  # which lies beside it, and comes first
+    (found,) = rollouts_from([totals, skyrl], skip_bad_rows=True)
+    assert found.response == "4"
 
 
 def test_a_field_under_another_name_is_hinted_at_and_never_taken(caplog: pytest.LogCaptureFixture) -> None:

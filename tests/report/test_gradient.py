@@ -146,3 +146,27 @@ def test_a_reward_with_a_function_without_a_range_is_explained(tmp_path: Path) -
     for said in (group["explained"]["before"], group["explained"]["after"]):
         assert said.startswith("weighted = ")
         assert "words" in said
+
+
+def test_runs_that_lie_mixed_in_a_ledger_are_told_apart(tmp_path: Path) -> None:
+    """Two commands graded the same rollouts at the same time."""
+    lines = [(run, group, member) for group in range(6) for member in range(4) for run in ("one", "two")]
+    random.Random(2).shuffle(lines)
+    for name, kept in (("both", ("one", "two")), ("alone", ("one",))):
+        entries = [
+            entry(
+                4 * group + member,
+                group=group,
+                group_first=4 * group,
+                run=run,
+                reward=float(member % 2),
+                raw_reward=float(member % 2),
+            )
+            for run, group, member in (lines if name == "both" else sorted(lines))
+            if run in kept
+        ]
+        append(tmp_path / f"{name}.jsonl", *entries)
+    both, alone = (whole_table(tmp_path / f"{name}.jsonl") for name in ("both", "alone"))
+    for sides in ((both, alone), (alone, both)):
+        found = comparison(*sides)["gradient"]
+        assert (found["groups"], found["flat_before"], found["flat_after"]) == (6, 0, 0)

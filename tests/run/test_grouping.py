@@ -43,6 +43,22 @@ def test_chat_prompts_are_compared_by_content() -> None:
     assert group_id(rollouts[0]) == group_id(rollouts[2]) != group_id(rollouts[1])
 
 
+@pytest.mark.parametrize("column", ["images", "image", "videos"])
+def test_the_images_beside_a_prompt_are_part_of_it(column: str) -> None:
+    """ "<image>How many cubes are there?" is asked of many images, and answered alike."""
+    rollouts = [
+        Rollout(
+            response="2",
+            prompt="<image>How many?",
+            ground_truth="2",
+            extra={column: [{"bytes": image, "path": None}]},
+        )
+        for image in (b"one", b"two", b"one")
+    ]
+    assert group_by_prompt(rollouts) == [[0, 2], [1]]
+    assert group_id(rollouts[0]) == group_id(rollouts[2]) != group_id(rollouts[1])
+
+
 def test_a_hosts_id_never_meets_a_digest() -> None:
     rollouts = [Rollout(response="", prompt="p"), Rollout(response="", group=("p", None))]
     assert group_by_prompt(rollouts) == [[0], [1]]

@@ -6,10 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from datasets import load_dataset
+import pytest
+from datasets import Dataset, DatasetDict, load_dataset
+from PIL import Image
 
-from judgekit import GradingRunner, Ledger, Rollout
+from judgekit import DataError, GradingRunner, Ledger, Rollout
+from judgekit.data import read_rollouts
 from judgekit.graders import FinalAnswer
+from judgekit.ledger.schema import rollout_digest
+from judgekit.run.grouping import group_by_prompt
 
 
 def test_an_export_loads_as_a_data_set(tmp_path: Path) -> None:
@@ -32,3 +37,29 @@ def test_an_export_loads_as_a_data_set(tmp_path: Path) -> None:
         ("4", 1.0, "scored"),
         ("5", None, "excluded"),
     ]
+
+
+def test_a_saved_data_set_is_read_as_its_parquet_file_is(tmp_path: Path) -> None:
+    """Also its images: as they are stored, and not as objects that are others in each process."""
+    images = [Image.new("RGB", (8, 8), colour) for colour in ("red", "green")]
+    rows = [
+        {"prompt": "<image>How many?", "response": text, "ground_truth": "2", "images": [image], "level": 3}
+        for image in images
+        for text in ("2", "3")
+    ]
+    made = Dataset.from_list(rows)
+    made.save_to_disk(str(tmp_path / "saved"))
+    made.to_parquet(str(tmp_path / "saved.parquet"))
+    saved, parquet = read_rollouts(tmp_path / "saved"), read_rollouts(tmp_path / "saved.parquet")
+    assert saved == parquet
+    assert [rollout_digest(one) for one in saved] == [rollout_digest(one) for one in parquet]
+    assert group_by_prompt(saved) == [[0, 1], [2, 3]]
+
+
+def test_a_split_is_named_so_that_it_can_be_read(tmp_path: Path) -> None:
+    part = Dataset.from_list([{"prompt": "p", "response": "2"}])
+    DatasetDict({"train": part, "test": part}).save_to_disk(str(tmp_path / "both"))
+    with pytest.raises(DataError, match="has the splits train, test: choose one, such as") as refused:
+        read_rollouts(tmp_path / "both")
+    (found,) = read_rollouts(str(refused.value).rpartition("such as ")[2])
+    assert found.response == "2"

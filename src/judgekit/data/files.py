@@ -224,7 +224,7 @@ def _parquet(path: Path) -> Iterator[tuple[Place, Any]]:
 def _folder(path: Path) -> Iterator[tuple[Place, Any]]:
     if (path / "dataset_info.json").is_file() or (path / "dataset_dict.json").is_file():
         datasets = _datasets(f"reading {path}")
-        yield from _splits(datasets.load_from_disk(os.fspath(path)), os.fspath(path), None)
+        yield from _splits(datasets.load_from_disk(os.fspath(path)), os.fspath(path), "/")
         return
     files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
     files = [p for p in files if set(p.suffixes) & {*_KINDS, *_PACKED}]
@@ -244,17 +244,26 @@ def _hub(name: str) -> Iterator[tuple[Place, Any]]:
         raise DataError(
             f"cannot read {name}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
         ) from None
-    yield from _splits(loaded, name, split or None)
+    yield from _splits(loaded, name, ":")
 
 
-def _splits(loaded: Any, name: str, split: str | None) -> Iterator[tuple[Place, Any]]:
+def _splits(loaded: Any, name: str, between: str) -> Iterator[tuple[Place, Any]]:
+    """Yield a data set's rows. *between*: what parts its name from a split's."""
     if isinstance(loaded, Mapping):
         if len(loaded) > 1:
             first = next(iter(loaded))
-            raise DataError(f"{name} has the splits {', '.join(loaded)}: choose one, such as {name}:{first}")
+            raise DataError(
+                f"{name} has the splits {', '.join(loaded)}: choose one, such as {name}{between}{first}"
+            )
         (loaded,) = loaded.values()
-    for number, row in enumerate(loaded, 1):
-        yield f"row {number}", row
+    number = 0
+    # as Arrow has them, and Parquet: an image that were decoded would be another object in each process
+    for batch in loaded.with_format("arrow").iter(_ROWS):
+        for number, row in enumerate(batch.to_pylist(), number + 1):  # noqa: B020 - it counts on
+            yield f"row {number}", row
+
+
+_ROWS = 1_000
 
 
 def need_pyarrow(what: str) -> Any:

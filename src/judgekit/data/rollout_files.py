@@ -104,13 +104,16 @@ def each_rollout(
     _check_columns(columns)
     mapping = dict(columns or {})
     skipped: list[str] = []
+    told: set[str] = set()
     for number, (place, row) in enumerate(rows, first):
-        if number == first and not mapping and isinstance(row, Mapping):
-            mapping = _dump(row, name)
+        what, own = ("", mapping) if mapping else _dump(row)
+        if what and what not in told:
+            told.add(what)
+            logger.info("%s is %s", name, what)
         try:
             if isinstance(row, Broken):
                 raise DataError(row.problem)
-            made = list(_made(row, mapping, number))
+            made = list(_made(row, own, number))
         except DataError as error:
             if not skip_bad_rows:
                 where = row.where if isinstance(row, Broken) else f"{name}, {place}"
@@ -142,12 +145,13 @@ def _check_columns(columns: Mapping[str, str] | None) -> None:
             raise ConfigError(f"the column of {field!r} is a name, not {column!r}")
 
 
-def _dump(row: Mapping[str, Any], name: str) -> dict[str, str]:
-    for what, (marks, mapping) in _DUMPS.items():
-        if "response" not in row and marks <= row.keys():
-            logger.info("%s is %s", name, what)
-            return dict(mapping)
-    return {}
+def _dump(row: Any) -> tuple[str, Mapping[str, str]]:
+    """Return what a row is a dump of, and its columns; nothing if it is none."""
+    if isinstance(row, Mapping) and "response" not in row:
+        for what, (marks, mapping) in _DUMPS.items():
+            if marks <= row.keys():
+                return what, mapping
+    return "", {}
 
 
 def _made(row: Any, mapping: Mapping[str, str], number: int) -> Iterator[Rollout]:

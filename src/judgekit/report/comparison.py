@@ -63,7 +63,7 @@ def comparison(before: Table, after: Table) -> dict[str, Any]:
 
 
 def _pairs(before: Table, after: Table) -> list[tuple[int, int]]:
-    """Finished rows of the same rollout; equal ones (a file with copies) in the order of their rows."""
+    """Finished rows of the same rollout; equal ones (a file with copies) in the order of their runs and rows."""
     rows: dict[int, list[int]] = defaultdict(list)
     for row in _finished(before):
         rows[before.identities[row]].append(row)
@@ -76,7 +76,10 @@ def _pairs(before: Table, after: Table) -> list[tuple[int, int]]:
 
 
 def _finished(table: Table) -> list[int]:
-    return [row for row in table.shown() if table.status(row) != "unfinished"]
+    """Return the rows that have an outcome, run by run: runs that were graded at the same time lie mixed in a ledger."""
+    runs = table.codes["run"]
+    rows = [row for row in table.shown() if table.status(row) != "unfinished"]
+    return sorted(rows, key=lambda row: runs[row])
 
 
 def _side(table: Table) -> dict[str, Any]:

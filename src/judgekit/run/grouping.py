@@ -18,7 +18,7 @@ def group_by_prompt(rollouts: Sequence[Rollout]) -> list[list[int]]:
     """Return the indices of *rollouts* by group, groups by first appearance, members in input order.
 
     Members need not be adjacent, and groups may differ in size. The ids 1, 1.0 and True are three groups.
-    A rollout without `group` is grouped by its prompt and ground truth, and is alone if it has none of them. Raises
+    A rollout without `group` is grouped by its prompt, with images beside it, and its ground truth, and is alone if it has none of them. Raises
     DataError for a group id that cannot be hashed or compared, and for a ground truth that cannot be compared.
     """
     groups: dict[Hashable, list[int]] = {}
@@ -86,14 +86,19 @@ def _is_alone(rollout: Rollout) -> bool:
     return not rollout.prompt and rollout.ground_truth is None
 
 
-def _prompt(rollout: Rollout) -> tuple[bytes | str, bytes | str | None]:
+_MEDIA = ("images", "image", "videos", "video", "audios", "audio")
+"""Columns that are part of a prompt beside its text."""
+
+
+def _prompt(rollout: Rollout) -> tuple[bytes | str | None, ...]:
     prompt: Any = rollout.prompt
     truth: Any = rollout.ground_truth
     if not isinstance(prompt, str):
         prompt = _encoded(prompt)
     if not (truth is None or isinstance(truth, str)):
         truth = _encoded(truth)
-    return prompt, truth
+    media = [_encoded(rollout.extra[name]) for name in _MEDIA if name in rollout.extra]
+    return prompt, truth, *media
 
 
 def _id_key(given: Any) -> Hashable:
