@@ -259,3 +259,26 @@ def test_a_gate_that_passes_now_has_its_grader_asked(files: Path) -> None:
     assert "asking for the grades that the reward needs now" in passes.stdout
     assert asked(files) == ["rule a2", "rule b2"]
     assert rewards(files)[4] == 1.0
+
+
+def test_what_the_file_leaves_out_stays_as_the_ledger_has_it(files: Path) -> None:
+    """With and without asking, and it is said."""
+    grade(files, CONFIG + "runner: {missing_reward: -1}\n")
+    (files / "down").write_text("")
+    (files / "reward.yaml").write_text(CONFIG)
+    told = "missing_reward: -1.0, as the ledger has it: reward.yaml does not say"
+    found = []
+    for more in ((), ("--only", "failed")):
+        done = succeeded(
+            call(files, "replay", "l.jsonl", "--reward", "reward.yaml", *more, "--out", "n.jsonl", "--force")
+        )
+        assert told in done.stdout
+        found.append(rewards(files))
+    assert found[0] == found[1]
+    assert found[0][1] == -1
+    (files / "reward.yaml").write_text(CONFIG + "runner: {missing_reward: exclude}\n")
+    done = succeeded(
+        call(files, "replay", "l.jsonl", "--reward", "reward.yaml", "--out", "n.jsonl", "--force")
+    )
+    assert "as the ledger has it" not in done.stdout
+    assert rewards(files)[1] is None

@@ -453,3 +453,12 @@ def test_each_reward_of_a_ledger_is_replayed_as_it_was(files: Path) -> None:
         call(files, "grade", reward, "rollouts.jsonl", "--ledger", "l.jsonl")
     said = call(files, "replay", "l.jsonl").stdout
     assert "6 rewards recomputed, 0 changed" in said
+
+
+def test_a_ledger_whose_name_ends_with_a_slash_is_a_folder(files: Path) -> None:
+    """For file systems that several machines share: a file for each process."""
+    for more in ((), ("--resume",)):
+        done = call(files, "grade", "reward.yaml", "rollouts.jsonl", "--ledger", "runs/", *more)
+        assert done.returncode == 0, done.stderr
+    assert (files / "runs").is_dir()
+    assert len(list((files / "runs").glob("*.jsonl"))) >= 1

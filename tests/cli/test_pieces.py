@@ -724,7 +724,7 @@ def test_asking_again_that_is_stopped_says_what_is_kept(
     done = call(files, "replay", "l.jsonl", "--only", "failed", "--reward", "reward.yaml", *ledger)
     assert done.returncode == 130
     assert done.stderr == f"judgekit: {says}\n"
-    assert done.stdout == "asking again about 2 rollouts …\n"
+    assert done.stdout.endswith("asking again about 2 rollouts …\n")
 
 
 def test_a_row_of_a_replay_has_its_turns_where_there_are_some() -> None:

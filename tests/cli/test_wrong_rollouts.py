@@ -26,7 +26,7 @@ LINES = [
     (b'{"response": ["a"]}', "line 1: 'response' is text, not list"),
     (b'{"responses": "x"}', "line 1: the rollout has no 'response'; if 'responses' is it: --map response=responses"),
     (b'{"responses": [3]}', "line 1: 'response' is text, not int"),
-    (b'{"responses": []}', "r.jsonl holds no rollouts"),
+    (b'{"responses": []}', "r.jsonl, line 1: 'responses' is an empty list"),
     (b'{"completion": "x"}', "if 'completion' is it: --map response=completion"),
     (b'{"Response": "x"}', "if 'Response' is it: --map response=Response"),
     (b'{"response": "x", "prompt": 3}', "'prompt' is text or a list of messages, not int"),

@@ -425,7 +425,10 @@ def test_dumps_of_trainers_are_recognised() -> None:
     verl = {"input": "user\n2+2?", "output": "4", "gts": "4", "score": 1.0, "step": 3, "uid": "u"}
     (found,) = rollouts_from([verl])
     assert (found.prompt, found.response, found.ground_truth) == ("user\n2+2?", "4", "4")
-    assert found.extra == {"score": 1.0, "step": 3, "uid": "u"}
+    assert (found.group, found.extra) == ("u", {"score": 1.0, "step": 3, "uid": "u"})
+    del verl["uid"]
+    steps = rollouts_from([{**verl, "step": step} for step in (1, 1, 2)])
+    assert group_by_prompt(steps) == [[0, 1], [2]]
     skyrl = {
         "input_prompt": "2+2?",
         "output_response": "4",
@@ -607,6 +610,26 @@ def test_json_as_python_writes_it_is_read(tmp_path: Path, name: str) -> None:
     assert made.response == "half \ud835"
     assert made.extra["top"] == float("inf")
     assert made.ground_truth is None
+
+
+def test_a_column_that_is_named_holds_the_responses_whatever_lies_beside_it() -> None:
+    row = {"prompt": "6*7?", "response": "the gold one", "generations": ["42", "41"], "extra": {"level": 3}}
+    found = rollouts_from([row], columns={"responses": "generations"})
+    assert [one.response for one in found] == ["42", "41"]
+    assert found[0].extra == {"response": "the gold one", "level": 3}
+    both = {"responses": "generations", "ground_truth": "response"}
+    assert [(r.response, r.ground_truth) for r in rollouts_from([row], columns=both)] == [
+        ("42", "the gold one"),
+        ("41", "the gold one"),
+    ]
+
+
+def test_a_row_without_a_rollout_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{"prompt": "a", "responses": ["x"]}, {"prompt": "b", "responses": []}]
+    with pytest.raises(DataError, match="row 2: 'responses' is an empty list"):
+        rollouts_from(rows)
+    assert len(rollouts_from(rows, skip_bad_rows=True)) == 1
+    assert "left out 1 rows" in caplog.text
 
 
 @pytest.mark.parametrize("before", [[], [{"role": "system", "content": "Be brief."}]])

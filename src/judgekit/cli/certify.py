@@ -38,7 +38,8 @@ def certify(
     from judgekit.ledger.jsonl import json_line
     from judgekit.ledger.output_files import STDOUT, check_targets, whole_file
     from judgekit.ledger.reader import read_ledger
-    from judgekit.report.marks import marks_path, read_marks
+    from judgekit.ledger.standing import Standing
+    from judgekit.report.marks import followed, marks_path, read_marks
 
     try:
         from judgekit.evidence.certificate import certify as certified
@@ -57,7 +58,16 @@ def certify(
         gold = read_labels(labels, reading.entries)
     else:
         marks = {key: mark.mark == "good" for key, mark in read_marks(ledger).items() if mark.mark}
+        if marks:
+            whole = read_ledger(ledger, replaced=True).entries
+            names = [(entry.run, entry.index) for entry in whole]
+            places = {names[at]: names[other] for at, other in Standing.of(whole).successors().items()}
+            marks = followed(marks, places)
         gold = of_marks(marks, reading.entries)
+        if len(gold) < len(marks):
+            say(
+                f"{len(marks) - len(gold)} of {len(marks)} marks are of rollouts that this ledger does not hold (any more)"
+            )
         if not gold:
             raise ConfigError(
                 f"there are no marks of {ledger}: set some in `judgekit view {ledger}`, or give --labels; {WAYS}"

@@ -44,7 +44,11 @@ def grade(
         ),
     ] = None,
     ledger: Annotated[
-        Path | None, typer.Option(help="Keep every grade in this file, with texts, for reports and replay.")
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Keep every grade in this file, with texts, for reports and replay; in a folder, if it ends with /.",
+        ),
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here (needs a ledger).")] = None,
     record: Annotated[
@@ -101,7 +105,7 @@ def grade(
             concurrency=concurrency,
             columns=columns_of(columns),
             limit=limit,
-            ledger=ledger,
+            ledger=None if ledger is None else Path(ledger),
             resume=resume,
             force=force,
             json_summary=json_summary,
@@ -154,7 +158,7 @@ def _runner(
     config: Path,
     source: Path,
     targets: Mapping[str, Path | None],
-    ledger: Path | None,
+    ledger: str | None,
     *,
     force: bool,
     json_summary: bool,
@@ -170,7 +174,7 @@ def _runner(
         if json_summary and target == STDOUT:
             raise ConfigError(f"--json and {option} - both write to standard output: give {option} a file")
     if ledger is not None:
-        check_ledger(ledger, inputs=[config, source])  # before anything is imported or built
+        check_ledger(Path(ledger), inputs=[config, source])  # before anything is imported or built
     overrides: dict[str, Any] = {} if ledger is None else {"ledger": Ledger(ledger, texts=True)}
     alone = json_summary or STDOUT in targets.values()
     recording = None

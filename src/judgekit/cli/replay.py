@@ -33,7 +33,7 @@ def replay(
         Path | None,
         typer.Option(
             "--reward",
-            help="A reward.yaml. Its sections reward and runner and the key trust of its graders are used, and with --only failed all of graders and judges.",
+            help="A reward.yaml. Its sections reward and runner and the key trust of its graders are used, and with --only failed all of graders and judges. transform, missing_reward and drop_if stay as the ledger has them where it leaves them out.",
         ),
     ] = None,
     only: Annotated[
@@ -151,9 +151,8 @@ def _replayed(ledger: Path, config: Path | None) -> Replay:
             options["trust"] = loaded.trusts(graded)
         except ConfigError as error:
             raise ConfigError(f"{config}: {error}") from None
-        # what the file leaves out stays as the ledger has it
-        kept_settings = ("transform", "missing_reward", "drop_if")
-        options |= {key: settings[key] for key in kept_settings if key in settings}
+        options |= {key: settings[key] for key in _KEPT if key in settings}
+        _left_out(config, settings, reading)
         if other := _set_otherwise(loaded.fingerprints(), reading):
             say(
                 f"warning: {config} has other settings of {', '.join(other)} than the ledger's grades are of; these are paid as they are: "
@@ -164,6 +163,23 @@ def _replayed(ledger: Path, config: Path | None) -> Replay:
     for text in _alike(warnings):
         say(f"warning: {text}")
     return found
+
+
+_KEPT = ("transform", "missing_reward", "drop_if")
+"""Settings of the runner that stay as the ledger has them where the file leaves them out: a trainer may have set them."""
+
+
+def _left_out(config: Path, settings: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+    """Return the ledger's own settings where the file has none, and say those that are no defaults."""
+    from judgekit.run.settings import Settings
+
+    spec = next(
+        (spec for one in reversed(reading.entries) if (spec := reading.specs.get(one.spec)) is not None), None
+    )
+    kept = {} if spec is None else {key: getattr(spec, key) for key in _KEPT if key not in settings}
+    if told := [f"{key}: {value}" for key, value in kept.items() if value != getattr(Settings(), key)]:
+        say(f"{', '.join(told)}, as the ledger has it: {config} does not say")
+    return kept
 
 
 def _set_otherwise(fingerprints: Mapping[str, str], reading: Reading) -> list[str]:
@@ -191,12 +207,13 @@ def _alike(warnings: Sequence[str]) -> Iterator[str]:
 
 def ask_again(ledger: Path, config: Path, kept: Ledger | None, *, new: bool = False) -> Again:
     """Ask the failed grades again, and with *new* those that the ledger lacks; all others come from it."""
-    from judgekit.config import load_runner
+    from judgekit.config import load_config, load_runner
     from judgekit.ledger.reader import read_ledger
     from judgekit.replay import Again, FailedOnce
 
-    runner = load_runner(config, progress=True, ledger=kept)
     reading = read_ledger(ledger)
+    settings = load_config(config).runner_settings()
+    runner = load_runner(config, progress=True, ledger=kept, **_left_out(config, settings, reading))
     work = FailedOnce(reading, runner, new=new)
     if work.changed:
         say(

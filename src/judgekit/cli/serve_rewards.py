@@ -37,8 +37,11 @@ def serve_rewards(
     ] = None,
     no_auth: Annotated[bool, typer.Option("--no-auth", help="Serve other machines without a key.")] = False,
     ledger: Annotated[
-        Path | None,
-        typer.Option(help="Keep every grade in this file or folder; a restarted service goes on from it."),
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Keep every grade in this file, or folder if it ends with /; a restarted service goes on from it.",
+        ),
     ] = None,
     group: Annotated[
         int,
@@ -74,7 +77,7 @@ def serve_rewards(
             "they must send, or allow everybody with --no-auth"
         )
     if ledger is not None:
-        check_ledger(ledger, inputs=[config])
+        check_ledger(Path(ledger), inputs=[config])
     audit = _audit_settings(config)
     kept = None if ledger is None else Ledger(ledger, texts=audit is not None)
     overrides: dict[str, Any] = {} if kept is None else {"ledger": kept}
@@ -83,7 +86,11 @@ def serve_rewards(
         check_ledger(runner.ledger.path, inputs=[config])
     limits = Limits(requests=max_requests, body_bytes=max_body_mb << 20, stop_s=stop_timeout)
     with bound_socket(host, port) as listener:
-        audits = AuditBeside(config, ledger=ledger) if audit is not None else None
+        audits = (
+            AuditBeside(config, ledger=None if ledger is None else Path(ledger))
+            if audit is not None
+            else None
+        )
         service = RewardService(runner, group=group, group_wait_s=group_wait, audits=audits)
         server = RewardServer(service, api_key=api_key, limits=limits)
 

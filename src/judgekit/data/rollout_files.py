@@ -9,18 +9,22 @@ from difflib import get_close_matches
 from itertools import islice, takewhile
 from typing import Any
 
+import msgspec
+
 from judgekit.data.files import Broken, Cells, read_rows
 from judgekit.errors import ConfigError, DataError, did_you_mean
 from judgekit.rollouts.rows import HOLDERS, POLICY, as_messages, given, holds_more, last_said, references_in
+from judgekit.run.grouping import group_id
 from judgekit.types import OTHER_NAMES, Message, Rollout, end_of, field_meant, plain
 
 logger = logging.getLogger("judgekit")
 
 FIELDS = Rollout.__struct_fields__
+_VERL = {"prompt": "input", "response": "output", "ground_truth": "gts"}
 _DUMPS: Mapping[str, tuple[frozenset[str], Mapping[str, str]]] = {
     "verl's dump of a step": (
         frozenset(("input", "output", "gts", "score", "step")),
-        {"prompt": "input", "response": "output", "ground_truth": "gts"},
+        _VERL,
     ),
     "SkyRL's dump of an evaluation": (
         frozenset(("input_prompt", "output_response", "stop_reason", "env_extras")),
@@ -164,12 +168,18 @@ def _made(row: Any, mapping: Mapping[str, str], number: int) -> Iterator[Rollout
         row = {key: as_messages(value) for key, value in row.items()}
     responses = responses_of(row)
     if responses is None:
-        yield rollout_from(row)
+        made = rollout_from(row)
+        if mapping is _VERL and made.group is None:  # a prompt of another step is another group
+            name = made.extra.get("uid") or f"{group_id(made)} of step {made.extra['step']}"
+            made = msgspec.structs.replace(made, group=name)
+        yield made
         return
     paired = row.get("responses") is None
     taken = ("responses", "response", *(PAIR if paired else ()))
     shared = {key: value for key, value in row.items() if key not in taken}
     shared.setdefault("group", number)
+    if not responses:
+        raise DataError("'responses' is an empty list: the row has no rollout")
     if not paired:
         for response in responses:
             yield rollout_from({**shared, "response": response})
@@ -213,6 +223,10 @@ def _renamed(row: Mapping[str, Any], mapping: Mapping[str, str]) -> dict[str, An
     found = {field: _at(row, column) for field, column in mapping.items()}
     taken = {column for column in mapping.values() if column in row}
     rest = {key: value for key, value in row.items() if key not in taken}
+    if "responses" in mapping and "response" in rest:  # another: a reference, perhaps
+        own = rest.pop("response")
+        extra = rest.get("extra")
+        rest["extra"] = {"response": own, **(extra if isinstance(extra, Mapping) else {})}
     if "ground_truth" in mapping:  # the one that was chosen is the only one
         for key in HOLDERS:
             if isinstance(rest.get(key), Mapping):

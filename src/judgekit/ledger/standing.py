@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Self, TypeVar
 
@@ -77,6 +78,24 @@ class Standing:
                     if self._runs[one] == earlier:
                         self._replace(one, at)
         return other if other != at else None
+
+    def successors(self) -> dict[int, int]:
+        """Return for each line that another run has replaced the line that counts in its place; equal rollouts in their order."""
+        gone = self.replaced - self.repeated
+        wanted = {self.rollouts[at] for at in gone}
+        counting: dict[int, list[int]] = {}
+        for at, rollout in enumerate(self.rollouts):
+            if rollout in wanted and at not in self.replaced and at not in self.repeated:
+                counting.setdefault(rollout, []).append(at)
+        seen: Counter[tuple[int, int]] = Counter()
+        found: dict[int, int] = {}
+        for at in sorted(gone):
+            rollout, key = self.rollouts[at], (self._runs[at], self.rollouts[at])
+            lines = counting.get(rollout, [])
+            if seen[key] < len(lines):
+                found[at] = lines[seen[key]]
+            seen[key] += 1
+        return found
 
     def _rank(self, at: int) -> tuple[int, int, float]:
         return self._finished[at], self._orders[at], self._times[at]

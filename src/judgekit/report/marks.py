@@ -2,15 +2,16 @@
 
     ledger.jsonl  →  ledger.marks.jsonl    {"run": …, "index": …, "mark": "good", "note": "…", "time": …}
 
-The last line of a rollout counts; a mark of "" takes one back. The file is only ever appended to.
+The last line of a rollout counts; a mark of "" takes one back. Where another run replaces the rollout's line, its mark follows. The file is only ever appended to.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +19,8 @@ from msgspec import Struct
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded, ends_torn, numbered_lines
 from judgekit.ledger.reader import beside
+
+T = TypeVar("T")
 
 
 class Mark(Struct, frozen=True, omit_defaults=True):
@@ -59,6 +62,17 @@ def read_marks(ledger: str | os.PathLike[str]) -> dict[tuple[str, int], Mark]:
             raise DataError(f"{path}, line {number}: not a mark ({error})") from None
         found[mark.run, mark.index] = mark
     return {key: mark for key, mark in found.items() if mark.mark or mark.note or mark.score is not None}
+
+
+def followed(
+    marks: Mapping[tuple[str, int], T], places: Mapping[tuple[str, int], tuple[str, int]]
+) -> dict[tuple[str, int], T]:
+    """Return *marks* by the lines that count. *places*: for lines that another run has replaced, the one in their place.
+
+    A mark of the line itself counts before one that followed it.
+    """
+    moved = {places[key]: mark for key, mark in marks.items() if key in places}
+    return {**moved, **{key: mark for key, mark in marks.items() if key not in places}}
 
 
 def write_mark(ledger: str | os.PathLike[str], mark: Mark) -> None:

@@ -222,6 +222,8 @@ class Table:
         """The way through all files that is under way: each is opened once in it, however few rows are read at once."""
         self._end = False
         self._standing = Standing()
+        self._followed: tuple[int, dict[tuple[str, int], tuple[str, int]]] = (0, {})
+        """What `successors` found, at how many rows."""
         self._used = _Sum()
         self._spent: dict[tuple[float | None, str, str, bool], _Sum] = defaultdict(_Sum)
         self._unfinished: dict[int, tuple[float | None, _Row]] = {}
@@ -436,6 +438,21 @@ class Table:
     def hidden(self) -> set[int]:
         """Rows that do not count, as `read_ledger` leaves them out."""
         return self._standing.repeated | self._standing.replaced
+
+    @property
+    def replaced(self) -> set[int]:
+        """Rows in whose place another run's count."""
+        return self._standing.replaced
+
+    def successors(self) -> Mapping[tuple[str, int], tuple[str, int]]:
+        """Return for each replaced row's run and index those of the row that counts in its place."""
+        if self._followed[0] != self.rows:
+            pairs = self._standing.successors().items()
+            self._followed = self.rows, {self._name(row): self._name(other) for row, other in pairs}
+        return self._followed[1]
+
+    def _name(self, row: int) -> tuple[str, int]:
+        return self.names["run"].values[self.codes["run"][row]], int(self.numbers["index"][row])
 
     def status(self, row: int) -> str:
         status: str = self.names["status"].values[self.codes["status"][row]]

@@ -27,6 +27,7 @@ def signals(table: Table, limits: SignalLimits | None = None) -> list[Signal]:
     given = [row for row in table.shown() if not math.isnan(table.numbers["raw"][row])]
     rows = [row for row in given if table.status(row) != "dropped"]  # as a trainer's own figures
     groups = _groups(table, rows)
+    compared = _groups(table, given)  # that a group is dropped does not make it less flat
     reward = table.numbers["raw"]
     evidence = Evidence(length=f"length in {table.length}")
     for members in groups:
@@ -35,7 +36,7 @@ def signals(table: Table, limits: SignalLimits | None = None) -> list[Signal]:
     _pair(table, rows, evidence)
     found = [
         *evidence.signals(limits),
-        *flat(sum(is_flat([reward[row] for row in m]) for m in groups), len(groups), limits),
+        *flat(sum(is_flat([reward[row] for row in m]) for m in compared), len(compared), limits),
     ]
     if values := Counter(reward[row] for row in rows):
         ends = {max(values): "highest", min(values): "lowest"} if len(values) > 1 else {max(values): "same"}
