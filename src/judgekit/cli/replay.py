@@ -208,11 +208,15 @@ def _alike(warnings: Sequence[str]) -> Iterator[str]:
 def ask_again(ledger: Path, config: Path, kept: Ledger | None, *, new: bool = False) -> Again:
     """Ask the failed grades again, and with *new* those that the ledger lacks; all others come from it."""
     from judgekit.config import load_config, load_runner
+    from judgekit.errors import ConfigError
     from judgekit.ledger.reader import read_ledger
     from judgekit.replay import Again, FailedOnce
 
     reading = read_ledger(ledger)
-    settings = load_config(config).runner_settings()
+    try:
+        settings = load_config(config).runner_settings()
+    except ConfigError as error:
+        raise ConfigError(f"{config}: {error}") from None
     runner = load_runner(config, progress=True, ledger=kept, **_left_out(config, settings, reading))
     work = FailedOnce(reading, runner, new=new)
     if work.changed:
