@@ -55,6 +55,8 @@ OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
 
 SOLUTION_STR, QUERY = "judgekit.solution_str", "judgekit.query"
 """Keys of `extra` for the text that verl's and OpenRLHF's own functions get, where it is not the response, or prompt and response."""
+COLUMNS = "judgekit.columns"
+"""Key of `extra` for columns in whose place an entry of `extra_info` stands: functions of TRL get these."""
 
 
 class _NamesMeant(StructMeta):

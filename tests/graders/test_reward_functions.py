@@ -20,6 +20,7 @@ import pytest
 
 from judgekit import Abstained, ConfigError, Failed, Graded, GradingRunner, Mapped, Rollout, from_function
 from judgekit.config import load_runner
+from judgekit.data import rollouts_from
 from judgekit.trainers import hosted_runner, rollout_of
 from judgekit.types import SOLUTION_STR
 
@@ -792,3 +793,40 @@ def test_a_completion_follows_the_prompt_as_the_host_wrote_it(before: list[Any])
         [Rollout(response="42", prompt=prompt, messages=[*before, *turns])]
     )
     assert result.reward == 1
+
+
+def test_columns_of_verl_s_format_reach_functions_of_trl() -> None:
+    """By name and among all others; and one that `extra_info` has, too, is the column, as TRL hands it over."""
+    row = {
+        "prompt": "6*7?",
+        "reward_model": {"style": "rule", "ground_truth": "42"},
+        "answer": "42",
+        "extra_info": {"answer": "6 * 7 = 42, so it is #### 42", "index": 3},
+    }
+
+    def named(completions, reward_model, answer, extra_info, **kwargs):  # type: ignore[no-untyped-def]
+        assert (answer, [info["index"] for info in extra_info]) == (["42"], [3])
+        return [
+            float(held["ground_truth"] == text) for held, text in zip(reward_model, completions, strict=True)
+        ]
+
+    def among(completions, **kwargs):  # type: ignore[no-untyped-def]
+        assert (kwargs["answer"], kwargs["extra_info"][0]["index"]) == (["42"], 3)
+        return [
+            float(held["ground_truth"] == text)
+            for held, text in zip(kwargs["reward_model"], completions, strict=True)
+        ]
+
+    def verl(data_source, solution_str, ground_truth, extra_info=None):  # type: ignore[no-untyped-def]
+        return float(
+            extra_info["answer"].startswith("6 * 7") and "answer" in extra_info and len(extra_info) == 4
+        )
+
+    columns = {key: value for key, value in row.items() if key != "prompt"}
+    from_trainer = rollout_of(columns, prompt="6*7?", turns=[{"role": "assistant", "content": "42"}])
+    (from_file,) = rollouts_from([{**row, "response": "42"}])
+    assert from_trainer.extra == from_file.extra
+    for rollout in (from_trainer, from_file):
+        for function in (named, among, verl):
+            (result,) = GradingRunner({"g": from_function(function)}).run_sync([rollout])
+            assert result.reward == 1.0, (function, result.grades)

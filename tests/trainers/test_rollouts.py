@@ -125,7 +125,10 @@ def test_what_is_left_over_goes_into_extra() -> None:
     }
     made = rollout_of(columns, prompt=PROMPT, turns=[], group="u", id="u_0", fields={"level": 1, "turn": 2})
     assert (made.data_source, made.group, made.id) == ("maths", "u", "u_0")
-    assert dict(made.extra) == {"index": 4, "level": 5, "turn": 2}
+    hidden = {"judgekit.columns": {"index": 3}}  # for functions that were written for columns
+    assert dict(made.extra) == {"index": 4, "level": 5, "turn": 2, **hidden}
+    same = rollout_of({"index": 3, "extra_info": {"index": 3}}, prompt=PROMPT, turns=[])
+    assert dict(same.extra) == {"index": 3}
     assert columns["extra_info"] == {"level": 5, "index": 4}
 
 

@@ -13,7 +13,16 @@ import msgspec
 
 from judgekit.data.files import Broken, Cells, read_rows
 from judgekit.errors import ConfigError, DataError, did_you_mean
-from judgekit.rollouts.rows import HOLDERS, POLICY, as_messages, given, holds_more, last_said, references_in
+from judgekit.rollouts.rows import (
+    HOLDERS,
+    POLICY,
+    as_messages,
+    given,
+    hidden_columns,
+    holds_more,
+    last_said,
+    references_in,
+)
 from judgekit.run.grouping import group_id
 from judgekit.types import OTHER_NAMES, Message, Rollout, end_of, field_meant, plain
 
@@ -263,7 +272,8 @@ def rollout_from(row: Any) -> Rollout:
     rest = {key: value for key, value in row.items() if key not in FIELDS}
     _choose_reference(known, rest)
     if isinstance(rest.get("extra_info"), Mapping):
-        rest |= rest.pop("extra_info")
+        info = rest.pop("extra_info")
+        rest = {**rest, **info, **hidden_columns(rest, info)}
     extra = known.get("extra", {})
     if not isinstance(extra, Mapping):
         raise DataError("'extra' is an object")

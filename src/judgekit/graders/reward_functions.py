@@ -28,6 +28,7 @@ from judgekit.graders.function import FIELDS, FunctionGrader, GroupFunctionGrade
 from judgekit.graders.protocol import Where, per_member
 from judgekit.types import (
     _NOTHING,
+    COLUMNS,
     QUERY,
     SOLUTION_STR,
     Abstained,
@@ -176,29 +177,40 @@ def _completion(rollout: Rollout) -> str | list[Message]:
 
 def _columns(rollout: Rollout) -> dict[str, Any]:
     """Return a rollout's columns of the data set, as far as it has them."""
-    found = {name: value for name, value in rollout.extra.items() if name not in (QUERY, SOLUTION_STR)}
+    found = {name: value for name, value in rollout.extra.items() if name not in _OWN}
+    found |= rollout.extra.get(COLUMNS, {})
     for name in ("ground_truth", "data_source"):
         if (value := getattr(rollout, name)) not in (None, ""):
             found.setdefault(name, value)
     return found
 
 
+_OWN = (QUERY, SOLUTION_STR, COLUMNS)
 _TRUTHS = ("answer", "solution", "expected_answer", "label")
 """Columns that are a rollout's `ground_truth`, where it was made without them."""
 
 
 def _column(rollout: Rollout, name: str) -> Any:
     value = _columns(rollout).get(name, _NOTHING)
-    if value is _NOTHING and name == "extra_info":
-        return dict(rollout.extra)
-    if value is _NOTHING and name in _TRUTHS and rollout.ground_truth is not None:
+    if value is not _NOTHING:
+        return value
+    if name in _TRUTHS and rollout.ground_truth is not None:
         return rollout.ground_truth
-    return value
+    return _taken_apart(rollout).get(name, _NOTHING)
+
+
+def _taken_apart(rollout: Rollout) -> dict[str, Any]:
+    """Return columns of verl's format as they were before a rollout was made of their parts."""
+    own = {name: value for name, value in rollout.extra.items() if name not in _OWN}
+    if rollout.ground_truth is None:
+        return {"extra_info": own}
+    held = {"style": "rule", "ground_truth": rollout.ground_truth}
+    return {"extra_info": own, "reward_model": held, "reward_spec": held}
 
 
 def _extra_info(rollout: Rollout) -> dict[str, Any]:
     """Return verl's `extra_info`, a dict of the call's own: functions write into it."""
-    info = {name: value for name, value in rollout.extra.items() if name != SOLUTION_STR}
+    info = {name: value for name, value in rollout.extra.items() if name not in (SOLUTION_STR, COLUMNS)}
     info.setdefault("num_turns", info.get("__num_turns__"))
     info.setdefault("rollout_reward_scores", info.get("reward_scores", {}))
     return info
@@ -409,7 +421,7 @@ def _arguments(
     def bind(rollout: Rollout) -> dict[str, Any] | Abstained:
         filled = _filled(rollout, reads, optional)
         if rest and isinstance(filled, dict):
-            columns = _columns(rollout)
+            columns = _taken_apart(rollout) | _columns(rollout)
             return {key: columns[key] for key in columns if key not in not_columns} | filled
         return filled
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from judgekit.types import Message, content_text
+from judgekit.types import COLUMNS, Message, content_text
 
 HOLDERS = ("reward_model", "reward_spec")
 """Columns of verl's and SkyRL's format that hold the reference, as their `ground_truth`."""
@@ -35,6 +35,12 @@ def given(value: Any) -> bool:
 def holds_more(holder: Any) -> bool:
     """Return whether a column of `HOLDERS` says more than the reference and how it is to be compared, such as rubrics."""
     return isinstance(holder, Mapping) and not set(holder) <= {"ground_truth", "style"}
+
+
+def hidden_columns(row: Mapping[str, Any], info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return, for `extra`, the columns of a row in whose place entries of its `extra_info` stand that say something else."""
+    hidden = {name: row[name] for name in info if name in row and row[name] != info[name]}
+    return {COLUMNS: hidden} if hidden else {}
 
 
 def references_in(row: Mapping[str, Any], names: Sequence[str] = TRUTHS) -> Iterator[tuple[str, Any]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-from judgekit.rollouts.rows import HOLDERS, TRUTHS, holds_more, last_said, references_in
+from judgekit.rollouts.rows import HOLDERS, TRUTHS, hidden_columns, holds_more, last_said, references_in
 from judgekit.types import Message, Rollout, plain
 
 _FIELDS = ("data_source", "extra_info", "ground_truth", "raw_prompt", "reward_model", "reward_spec")
@@ -55,10 +55,12 @@ def fields_of_row(
 
     *columns*: the row, in the format that verl and SkyRL share, with `data_source`, `reward_model` or `reward_spec` and
     `extra_info`, or with a reference under another of `TRUTHS`. Numpy's values become Python's. `extra` gets the other
-    columns, *fields* and the entries of `extra_info`; later ones replace earlier ones of the same name.
+    columns, *fields* and the entries of `extra_info`; later ones replace earlier ones of the same name
+    (a reward function that was written for columns still gets the column).
     """
     row = {name: plain(value) for name, value in columns.items() if name != "raw_prompt"}
     info = row.get("extra_info")
+    info = info if isinstance(info, Mapping) else {}
     return {
         "ground_truth": truth_of(row, truths),
         "data_source": str(row.get("data_source") or ""),
@@ -69,7 +71,8 @@ def fields_of_row(
                 if name not in _FIELDS or (name in HOLDERS and holds_more(value))
             },
             **plain(fields or {}),
-            **(info if isinstance(info, Mapping) else {}),
+            **info,
+            **hidden_columns(row, info),
         },
     }
 
