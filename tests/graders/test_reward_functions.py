@@ -811,11 +811,7 @@ def test_columns_of_verl_s_format_reach_functions_of_trl() -> None:
         ]
 
     def among(completions, **kwargs):  # type: ignore[no-untyped-def]
-        assert (kwargs["answer"], kwargs["extra_info"][0]["index"]) == (["42"], 3)
-        return [
-            float(held["ground_truth"] == text)
-            for held, text in zip(kwargs["reward_model"], completions, strict=True)
-        ]
+        return [float(answer == text) for answer, text in zip(kwargs["answer"], completions, strict=True)]
 
     def verl(data_source, solution_str, ground_truth, extra_info=None):  # type: ignore[no-untyped-def]
         return float(
@@ -828,5 +824,36 @@ def test_columns_of_verl_s_format_reach_functions_of_trl() -> None:
     assert from_trainer.extra == from_file.extra
     for rollout in (from_trainer, from_file):
         for function in (named, among, verl):
+            (result,) = GradingRunner({"g": from_function(function)}).run_sync([rollout])
+            assert result.reward == 1.0, (function, result.grades)
+
+
+def test_the_reference_is_the_column_that_only_extra_info_has() -> None:
+    """verl's own GSM8K rows have the worked solution there."""
+    info = {"answer": "6 * 7 = 42\n#### 42", "question": "6*7?", "split": "train"}
+    row = {
+        "data_source": "openai/gsm8k",
+        "reward_model": {"style": "rule", "ground_truth": "42"},
+        "extra_info": info,
+    }
+
+    def accuracy_reward(completions, answer, **kwargs):  # type: ignore[no-untyped-def]
+        return [float(text == right) for text, right in zip(completions, answer, strict=True)]
+
+    async def correct_answer(completion, answer) -> float:  # type: ignore[no-untyped-def]
+        return float(
+            answer in completion[-1]["content"] if isinstance(completion, list) else answer in completion
+        )
+
+    def compute_score(data_source, solution_str, ground_truth, extra_info=None):  # type: ignore[no-untyped-def]
+        return float(
+            solution_str == ground_truth
+            and extra_info == {**info, "num_turns": None, "rollout_reward_scores": {}}
+        )
+
+    made = rollout_of(row, prompt="6*7?", turns=[{"role": "assistant", "content": "42"}])
+    (read,) = rollouts_from([{**row, "prompt": "6*7?", "response": "42"}])
+    for rollout in (made, read):
+        for function in (accuracy_reward, correct_answer, compute_score):
             (result,) = GradingRunner({"g": from_function(function)}).run_sync([rollout])
             assert result.reward == 1.0, (function, result.grades)

@@ -19,6 +19,7 @@ from judgekit import (
     RewardResult,
     Rollout,
     flat,
+    grader,
     read_ledger,
     share,
     spread,
@@ -228,3 +229,28 @@ def test_hosts_that_cannot_exclude_refuse_it() -> None:
         hosted(grouped=False)
     with pytest.raises(ConfigError, match="write missing_reward: exclude, not 0.5"):
         hosted(missing_reward=0.5)
+
+
+@pytest.mark.parametrize("transform", ["center", "zscore", "rank", "loo", "gdpo"])
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_validation_has_no_transform(tmp_path: Path, transform: Any, size: int) -> None:
+    """verl validates with one response a prompt, of which nothing is left when it is compared with itself."""
+
+    @grader
+    def right(response: str) -> float:
+        return float(response == "4")
+
+    ledger = Ledger(tmp_path / "l.jsonl", texts=True)
+    made = GradingRunner({"right": right}, {"right": 2.0}, transform=transform, ledger=ledger)
+    batch = [Rollout(prompt=str(p), response="4" if p else "5") for p in range(2) for _ in range(size)]
+    results = made.run_sync(batch, tags={"phase": "eval"})
+    assert [(r.reward, r.status) for r in results] == [
+        (2.0 * bool(i // size), "scored") for i in range(2 * size)
+    ]
+    assert transform not in made.explain(results[-1])
+    ledger.close()
+    again = replay(tmp_path / "l.jsonl")
+    pairs = zip(again.entries, again.results, strict=True)
+    assert {entry.index: r.reward for entry, r in pairs} == {r.index: r.reward for r in results}
+    trained = made.run_sync(batch)
+    assert [r.reward for r in trained] != [r.reward for r in results]

@@ -273,7 +273,7 @@ def rollout_from(row: Any) -> Rollout:
     _choose_reference(known, rest)
     if isinstance(rest.get("extra_info"), Mapping):
         info = rest.pop("extra_info")
-        rest = {**rest, **info, **hidden_columns(rest, info)}
+        rest = {**rest, **info, **hidden_columns(rest, info, known.get("ground_truth"))}
     extra = known.get("extra", {})
     if not isinstance(extra, Mapping):
         raise DataError("'extra' is an object")

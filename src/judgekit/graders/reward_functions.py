@@ -421,7 +421,7 @@ def _arguments(
     def bind(rollout: Rollout) -> dict[str, Any] | Abstained:
         filled = _filled(rollout, reads, optional)
         if rest and isinstance(filled, dict):
-            columns = _taken_apart(rollout) | _columns(rollout)
+            columns = _columns(rollout)
             return {key: columns[key] for key in columns if key not in not_columns} | filled
         return filled
 

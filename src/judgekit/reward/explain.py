@@ -67,7 +67,7 @@ def explain_result(tree: RewardTree, result: RewardResult, transform: str) -> st
     raw, reward = result.raw_reward, result.reward
     why = "filled" if FILLED_BY_RUN in result.policies else _STATUS.get(result.status, result.status)
     if result.status == "scored":
-        if transform != "none" and raw is not None and reward is not None:
+        if transform != "none" and raw is not None and reward is not None and reward != raw:
             lines.append(f"{transform} over its group: {raw:.6g} → {reward:.6g}")
     elif result.status == "dropped":
         numbers = (f"{key} = {n:.6g}" for key, n in result.group_numbers.items() if n is not None)

@@ -37,9 +37,15 @@ def holds_more(holder: Any) -> bool:
     return isinstance(holder, Mapping) and not set(holder) <= {"ground_truth", "style"}
 
 
-def hidden_columns(row: Mapping[str, Any], info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return, for `extra`, the columns of a row in whose place entries of its `extra_info` stand that say something else."""
+def hidden_columns(row: Mapping[str, Any], info: Mapping[str, Any], truth: Any) -> dict[str, Any]:
+    """Return, for `extra`, what columns hold in whose place entries of the row's `extra_info` stand that say something else.
+
+    A reference, *truth*, is the column of a name such as `answer` that only `extra_info` has: there it is a worked solution.
+    """
     hidden = {name: row[name] for name in info if name in row and row[name] != info[name]}
+    if truth is not None:
+        shared = info.keys() & set(TRUTHS) - row.keys()
+        hidden |= {name: truth for name in sorted(shared) if info[name] != truth}
     return {COLUMNS: hidden} if hidden else {}
 
 

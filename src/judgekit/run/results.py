@@ -30,16 +30,15 @@ class Results:
     def __init__(self, plan: Plan, tree: RewardTree, *, run: str, tags: Mapping[str, Any]) -> None:
         self.plan = plan
         self.tree = tree
-        self.transform = plan.settings.transform
+        trains = tags.get("phase") != "eval"  # a validation trains on nobody
+        self.transform = plan.settings.transform if trains else "none"
         self.missing_reward = plan.settings.missing_reward
         self.run = run
         self.tags = tags
         self.emit: Callable[[RewardResult], None]
         self.relative = self.transform != "none"
         """Whether rewards become relative to their group."""
-        drop_if = (
-            plan.settings.drop_if if tags.get("phase") != "eval" else None
-        )  # a validation trains on nobody
+        drop_if = plan.settings.drop_if if trains else None
         self.drop_if = None if drop_if is None else DropIf(drop_if)
         self.waits = self.relative or self.drop_if is not None
         """Whether a result with a reward waits for its group."""

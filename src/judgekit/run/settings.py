@@ -42,7 +42,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     start_timeout_s: float = 900.0
     """Seconds that judges and graders may take to load. Never charged to a rollout."""
     transform: TransformName = "none"
-    """See `judgekit.reward.transforms`."""
+    """See `judgekit.reward.transforms`. None in a validation (tag `phase`: "eval")."""
     missing_reward: MissingReward = "exclude"
     drop_if: str | None = None
     """A condition on the rewards of a group, before transforms and fills, such as "spread(reward) < 0.02": groups that meet it

@@ -61,8 +61,9 @@ def fields_of_row(
     row = {name: plain(value) for name, value in columns.items() if name != "raw_prompt"}
     info = row.get("extra_info")
     info = info if isinstance(info, Mapping) else {}
+    truth = truth_of(row, truths)
     return {
-        "ground_truth": truth_of(row, truths),
+        "ground_truth": truth,
         "data_source": str(row.get("data_source") or ""),
         "extra": {
             **{
@@ -72,7 +73,7 @@ def fields_of_row(
             },
             **plain(fields or {}),
             **info,
-            **hidden_columns(row, info),
+            **hidden_columns(row, info, truth),
         },
     }
 
