@@ -95,3 +95,16 @@ def test_where_no_row_can_be_read_it_says_why(tmp_path: Path, row: bytes, proble
     (tmp_path / "rows.jsonl").write_bytes(row + b"\n")
     with pytest.raises(DataError, match=f"rows.jsonl, {problem}"):
         look(tmp_path / "rows.jsonl")
+
+
+def test_rows_of_several_sources_are_told(tmp_path: Path) -> None:
+    """One rule may not fit them all."""
+    rows = [
+        {"prompt": "q", "response": "4", "ground_truth": "4", "data_source": source}
+        for source in ("gsm8k", "nq", "nq")
+    ]
+    path = tmp_path / "r.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "but the rows are of 2 data sources (gsm8k, nq): where these need rules" in look(path).why
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows[1:]))
+    assert "data sources" not in look(path).why

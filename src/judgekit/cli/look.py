@@ -20,6 +20,8 @@ LOOKED_AT = 64
 """Rows that are read."""
 _OPTIONS = ("options", "choices", "endings", "answer_choices", "candidates", "answers_list")
 """Columns that may hold the options of a question."""
+_SOURCES = 3
+"""Data sources that are named."""
 _CRITERIA = ("rubric", "rubrics", "criteria")
 """Columns that may hold criteria for a judge."""
 
@@ -74,6 +76,13 @@ def look(path: Path) -> Looked:
     named = next((name for name in _CRITERIA if any(name in rollout.extra for rollout in rollouts)), None)
     if named and not criteria:
         why += f"; {named!r} holds no criteria that are read: texts, or objects with text and weight"
+    sources = sorted({rollout.data_source for rollout in rollouts} - {""})
+    if len(sources) > 1:
+        more = " …" if len(sources) > _SOURCES else ""
+        why += (
+            f"; but the rows are of {len(sources)} data sources ({', '.join(sources[:_SOURCES])}{more}): where these need rules of "
+            "their own, write switch: by data_source"
+        )
     return Looked(columns, rollouts, answered, task, why, len(whole), criteria, options)
 
 
