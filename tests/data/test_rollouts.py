@@ -624,9 +624,13 @@ def test_a_column_that_is_named_holds_the_responses_whatever_lies_beside_it() ->
     ]
 
 
-@pytest.mark.parametrize("name", ["ground_truth", "answer"])
-def test_a_hint_leads_to_an_entry_of_extra_info(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    row = {"prompt": "q", "response": "it is 72", "extra_info": {"index": 1, name: "72"}}
+@pytest.mark.parametrize(
+    ("holder", "name"), [("extra_info", "ground_truth"), ("extra_info", "answer"), ("extra", "answer")]
+)
+def test_a_hint_leads_to_an_entry_of_extra_info(
+    holder: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    row = {"prompt": "q", "response": "it is 72", holder: {"index": 1, name: "72"}}
     rollouts_from([row])
     assert f"--map ground_truth={name}" in caplog.text
     (found,) = rollouts_from([row], columns={"ground_truth": name})

@@ -857,3 +857,18 @@ def test_the_reference_is_the_column_that_only_extra_info_has() -> None:
         for function in (accuracy_reward, correct_answer, compute_score):
             (result,) = GradingRunner({"g": from_function(function)}).run_sync([rollout])
             assert result.reward == 1.0, (function, result.grades)
+
+
+@pytest.mark.parametrize("nothing", ["", None])
+def test_a_column_that_says_nothing_is_there_all_the_same(nothing: Any) -> None:
+    """In a mixture some rows have no source, or no reference of that name."""
+
+    def sources(completions, data_source, ground_truth, solution, **kwargs):  # type: ignore[no-untyped-def]
+        rows = zip(data_source, ground_truth, solution, strict=True)
+        return [float((source, truth, other) == (nothing, nothing, "42")) for source, truth, other in rows]
+
+    row = {"data_source": nothing, "ground_truth": nothing, "solution": "42"}
+    made = rollout_of(row, prompt="6*7?", turns=[{"role": "assistant", "content": "42"}])
+    assert made.ground_truth == "42"
+    (result,) = GradingRunner({"g": from_function(sources)}).run_sync([made])
+    assert result.reward == 1.0, result.grades

@@ -244,12 +244,12 @@ def _renamed(row: Mapping[str, Any], mapping: Mapping[str, str]) -> dict[str, An
 
 
 def _at(row: Mapping[str, Any], column: str) -> Any:
-    """The value of a column, of an entry of `extra_info`, or of a dotted path into a column; None where a row has nothing there."""
+    """The value of a column, of an entry of `extra_info` or `extra`, or of a dotted path into a column; None where a row has nothing there."""
     if column in row:
         return row[column]
-    info = row.get("extra_info")
-    if isinstance(info, Mapping) and column in info:
-        return info[column]
+    for holder in ("extra_info", "extra"):
+        if isinstance(held := row.get(holder), Mapping) and column in held:
+            return held[column]
     value: Any = row
     for part in column.split("."):
         if isinstance(value, list | tuple) and part.lstrip("-").isdecimal():

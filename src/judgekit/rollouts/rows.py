@@ -38,11 +38,16 @@ def holds_more(holder: Any) -> bool:
 
 
 def hidden_columns(row: Mapping[str, Any], info: Mapping[str, Any], truth: Any) -> dict[str, Any]:
-    """Return, for `extra`, what columns hold in whose place entries of the row's `extra_info` stand that say something else.
+    """Return, for `extra`, what columns hold that a rollout does not show as it is.
 
-    A reference, *truth*, is the column of a name such as `answer` that only `extra_info` has: there it is a worked solution.
+    An entry of the row's `extra_info` stands in their place and says something else, or they are a source or a reference that is
+    there and says nothing. A reference, *truth*, is the column of a name such as `answer` that only `extra_info` has: there it is
+    a worked solution.
     """
     hidden = {name: row[name] for name in info if name in row and row[name] != info[name]}
+    hidden |= {
+        name: row[name] for name in ("data_source", "ground_truth") if name in row and not given(row[name])
+    }
     if truth is not None:
         shared = info.keys() & set(TRUTHS) - row.keys()
         hidden |= {name: truth for name in sorted(shared) if info[name] != truth}
