@@ -184,3 +184,14 @@ def test_a_reference_that_is_not_given_hides_no_other(nothing: Any) -> None:
     assert truth_of({"reward_model": {"ground_truth": nothing}, "label": 0}) == 0
     # no calls, no fields
     assert truth_of({"answer": nothing}) == (nothing if isinstance(nothing, list | dict) else None)
+
+
+def test_columns_that_cannot_be_compared_are_kept() -> None:
+    class Odd:
+        def __ne__(self, other: object) -> bool:
+            raise RuntimeError("ambiguous")
+
+    odd = Odd()
+    made = rollout_of({"level": odd, "extra_info": {"level": odd}}, prompt="q", turns=[])
+    assert made.extra["level"] is odd
+    assert made.extra["judgekit.columns"] == {"level": odd}

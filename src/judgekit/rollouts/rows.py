@@ -44,14 +44,22 @@ def hidden_columns(row: Mapping[str, Any], info: Mapping[str, Any], truth: Any) 
     there and says nothing. A reference, *truth*, is the column of a name such as `answer` that only `extra_info` has: there it is
     a worked solution.
     """
-    hidden = {name: row[name] for name in info if name in row and row[name] != info[name]}
+    hidden = {name: row[name] for name in info if name in row and _differ(row[name], info[name])}
     hidden |= {
         name: row[name] for name in ("data_source", "ground_truth") if name in row and not given(row[name])
     }
     if truth is not None:
         shared = info.keys() & set(TRUTHS) - row.keys()
-        hidden |= {name: truth for name in sorted(shared) if info[name] != truth}
+        hidden |= {name: truth for name in sorted(shared) if _differ(info[name], truth)}
     return {COLUMNS: hidden} if hidden else {}
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Whether two values are not the same; values that cannot be compared, such as tensors, are not."""
+    try:
+        return bool(one != other)
+    except Exception:
+        return True
 
 
 def references_in(row: Mapping[str, Any], names: Sequence[str] = TRUTHS) -> Iterator[tuple[str, Any]]:
