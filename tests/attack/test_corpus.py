@@ -340,7 +340,13 @@ def test_rollouts_of_a_row() -> None:
     (row,), _ = rows_of([own])
     made = row.rollout("new")
     assert made == Rollout(
-        response="new", prompt="p", ground_truth="Oslo", group="g", extra={"a": 1}, data_source="d"
+        response="new",
+        prompt="p",
+        ground_truth="Oslo",
+        group="g",
+        response_tokens=1,
+        extra={"a": 1},
+        data_source="d",
     )
     shipped = {row.kind: row for row in SHIPPED}
     choice = next(row for row in SHIPPED if row.kind == "choice")

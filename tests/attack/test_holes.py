@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from judgekit import Graded, GradingRunner, Ledger, Rollout, grader, read_ledger
-from judgekit.attack import Row, find_holes
+from judgekit import Gate, Graded, GradingRunner, Ledger, Rollout, Score, grader, read_ledger
+from judgekit.attack import SHIPPED, Row, find_holes
 from judgekit.attack.corpus import completions
 from judgekit.attack.holes import NEAR, Hole, Report, Unasked, as_json
-from judgekit.graders import FinalAnswer, JudgeGrader
+from judgekit.graders import Code, CodeBlock, FinalAnswer, JudgeGrader, Length, Repetition, SoftOverlong
 from judgekit.testing import ScriptedJudge
 
 CALLS = [{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": {"b": 2}}]
@@ -169,7 +170,7 @@ def test_rows_are_attacked_while_the_judges_calls_last(calls: int, rows: int) ->
 
 
 def hole(id: str, what: Any, certain: bool, paid: float) -> Hole:
-    return Hole(id, id, what, certain, "p", "r", paid, 1.0, 0.0, "t", "", "w", "e")
+    return Hole(id, id, what, certain, "p", "r", paid, 1.0, 0.0, "t", "", "d", "w", "e")
 
 
 def test_the_worst_of_each_completion_comes_first() -> None:
@@ -199,3 +200,38 @@ def test_the_term_that_paid_and_the_one_that_did_not_are_named() -> None:
     assert by_what["right refused"].term == "brief"
     assert by_what["right refused"].reason == "it is long"
     assert "brief" in by_what["nothing paid"].explained
+
+
+SOUND: Mapping[str, Any] = {
+    "a penalty": ({"correct": FinalAnswer(), "rep": Repetition()}, {"correct": 1.0, "rep": 0.2}),
+    "a penalty of tokens": ({"correct": FinalAnswer(), "long": SoftOverlong(max_length=4096, cache=512)}, {"correct": 1.0, "long": 1.0}),
+    "right or wrong, 1 or -1": ({"correct": FinalAnswer()}, Gate(Score("correct") >= 1, 1, -1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reward", SOUND)
+def test_a_penalty_is_no_pay(reward: str) -> None:
+    """Where it reaches below 0, an empty response that is paid 0 is paid nothing."""
+    graders, tree = SOUND[reward]
+    report = asyncio.run(find_holes(GradingRunner(graders, tree)))
+    assert report.rows > 0
+    assert [hole for hole in report.worst() if hole.certain and hole.what != "as right"] == []
+
+
+def test_an_honest_program_that_is_wrong_is_one() -> None:
+    """Of a gate on the form, what is no program is below all programs."""
+    graders = {"tests": Code(isolation="none"), "block": CodeBlock()}
+    tree = Gate(Score("block") >= 1, Score("tests"), -0.5)
+    rows = [row for row in SHIPPED if row.kind == "code"][:1]
+    report = asyncio.run(find_holes(GradingRunner(graders, tree), rows))
+    assert report.rows == 1
+    assert report.wrong == 0.0
+    assert [hole.id for hole in report.worst() if hole.certain] == []
+
+
+def test_a_hole_says_which_grader_decides() -> None:
+    graders = {"mine": FinalAnswer(), "brief": Length(soft_max=10, hard_max=100)}
+    report = asyncio.run(find_holes(GradingRunner(graders, {"mine": 0.7, "brief": 0.3})))
+    assert {(hole.term, hole.decides) for hole in report.worst() if hole.what == "nothing paid"} == {
+        ("brief", "mine")
+    }

@@ -21,7 +21,7 @@ from .test_attack import GATED, JUDGED, OPEN
 def hole(id: str, what: Any, *, certain: bool = True, **fields: Any) -> Hole:
     given: dict[str, Any] = {
         "id": id, "family": id.partition("/")[0], "what": what, "certain": certain, "paid": 0.5, "right": 1.0, "term": "brief",
-        "reason": "", "why": f"why of {id}", "prompt": "the prompt", "response": f"response of {id}", "explained": f"tree of {id}",
+        "reason": "", "decides": "correct", "why": f"why of {id}", "prompt": "the prompt", "response": f"response of {id}", "explained": f"tree of {id}",
     }  # fmt: skip
     return Hole(**({"wrong": 0.25} | given | fields))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from typing import Any
 
@@ -217,3 +218,60 @@ def test_without_langdetect(monkeypatch: pytest.MonkeyPatch) -> None:
     for constraints in ("extra", [{"id": "response_language", "language": "de"}]):
         with pytest.raises(ConfigError, match=r"judgekit-rl\[lang\]"):
             Instructions(constraints)
+
+
+@pytest.mark.parametrize("language", ["zh", "zh-cn", "ZH_CN", "Chinese", "Simplified Chinese"])
+def test_a_language_is_its_code_or_its_name(language: str) -> None:
+    pytest.importorskip("langdetect")
+    rule = Instructions([{"id": "language:response_language", "language": language}])  # type: ignore[list-item]
+    for text, kept in (
+        ("北京是中国的首都，也是一座历史悠久的城市。这里有很多名胜古迹。", 1),
+        ("I live in a small town.", 0),
+    ):
+        graded = rule.grade(Rollout(response=text))
+        assert isinstance(graded, Graded)
+        assert graded.score == kept
+
+
+def test_a_language_that_nobody_detects_is_said() -> None:
+    pytest.importorskip("langdetect")
+    with pytest.raises(ConfigError, match="language is a language or its code .*zh-tw.*, not 'klingon'"):
+        Instructions([{"id": "language:response_language", "language": "klingon"}])  # type: ignore[list-item]
+
+
+ROW: dict[str, Any] = {
+    "instruction_id_list": ["keywords:forbidden_words", "length_constraints:number_words"],
+    "kwargs": [{"forbidden_words": ["apple", "pie"]}, {"num_words": 3, "relation": "at least"}],
+}
+
+
+def test_rows_are_read_as_tables_hold_them() -> None:
+    """numpy's arrays, NaN for what a constraint lacks, JSON text for the whole or for a part."""
+    np = pytest.importorskip("numpy")
+    ids, (words, number) = ROW["instruction_id_list"], ROW["kwargs"]
+    arrays = np.array([{**words, "num_words": math.nan}, {**number, "forbidden_words": None}], dtype=object)
+    forms = [
+        ROW,
+        {"instruction_id_list": np.array(ids, dtype=object), "kwargs": arrays},
+        {"instruction_id_list": json.dumps(ids), "kwargs": json.dumps(ROW["kwargs"])},
+        {"instruction_id_list": ids, "kwargs": [json.dumps(words), json.dumps(number)]},
+        {
+            "instruction_id_list": ids,
+            "kwargs": [
+                {"forbidden_words": json.dumps(words["forbidden_words"])},
+                number,
+            ],
+        },
+        {
+            "instruction_id_list": ids,
+            "kwargs": [
+                {"forbidden_words": np.array(["apple", "pie"], dtype=object)},
+                {**number, "num_words": 3.0},
+            ],
+        },
+    ]
+    for extra in forms:
+        for text, kept in (("I love plums", [True, True]), ("apple pie", [False, False])):
+            graded = Instructions().grade(Rollout(response=text, extra=extra))
+            assert isinstance(graded, Graded), (extra, graded)
+            assert graded.metadata == {"kept": kept}, extra

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ def score(grader: Any, response: str, truth: Any = None, **extra: Any) -> float 
         ('{"a": 1,}', 0, 0, 0),
         ('{"a": 1} {"b": 2}', 0, 0, 1),
         ('{"犬": "🐕", "x": "\\ud83d"}', 1, 1, 1),
+        ('```json\n{"a": 1}\n```\nUse it so:\n```javascript\nconst a = JSON.parse(text);\n```', 0, 1, 1),
+        ('```json\n{"a": 1}\n```\nor\n```json\n{"a": \n```', 0, 0, 0),
         ("\ufeff{}", 1, 1, 1),
         ("{" * 2000, 0, 0, 0),
         ('{"a": "' + "x" * 10**6 + '"}', 1, 1, 1),
@@ -139,7 +142,8 @@ MATCHES: list[tuple[str, Any, Any, float | None]] = [
     ('{"a": "1"}', {"a": 1}, {}, 0),
     ('{"a": "1"}', {"a": 1}, {"number_texts": True}, 1),
     ('{"a": true}', {"a": 1}, {}, 0),
-    ('{"a": null}', {}, {}, 0),
+    ('{"a": null}', {}, {}, 1),
+    ('{"a": null}', "{}", {}, 0),
     ('{"a": 1, "c": 3}', {"a": 1}, {}, 0),
     ('{"a": 1, "c": 3}', {"a": 1}, {"extra_keys": "fine"}, 1),
     ('{"a": 1}', {"a": 1, "c": 3}, {"extra_keys": "fine"}, 0),
@@ -298,3 +302,28 @@ def test_long_ids_are_compared_exactly() -> None:
     assert score("1234567890123456789", "1234567890123456789") == 1
     assert score("1234567890123456788", "1234567890123456768") == 0
     assert score(" 5 ", "5") == score("5.0", "5") == score("-7", "-7") == 1
+
+
+@pytest.mark.parametrize(
+    ("items", "options"),
+    [
+        ([{"name": "Coffee"}, {"name": "Coffee", "note": "large"}], {"extra_keys": "fine"}),
+        ([100, 100.9], {"tolerance": 0.01}),
+        (["5", 5, "5.0"], {"number_texts": True}),
+    ],
+)
+def test_items_that_fit_several_are_paired_so_that_all_fit(items: list[Any], options: dict[str, Any]) -> None:
+    """A list is equal to itself in any order, also where an item is near to two."""
+    grader = JsonMatch(list_order=False, **options)
+    for order in permutations(items):
+        assert score(grader, json.dumps(order), json.dumps(items)) == 1
+    assert score(grader, json.dumps([*items[:-1], "other"]), json.dumps(items)) == 0
+
+
+def test_a_null_is_an_absent_key_whether_or_not_the_reference_has_others() -> None:
+    """Arrow pads a row's struct only if another row has the key."""
+    for padded in ({"a": 1}, {"a": 1, "b": None}, {"a": 1, "c": None}):
+        for given in ('{"a": 1}', '{"a": 1, "b": null}'):
+            assert score(JsonMatch(), given, padded) == 1
+        assert score(JsonMatch(), '{"a": 1, "b": 2}', padded) == 0
+    assert score(JsonMatch(), '{"a": 1, "b": null}', '{"a": 1}') == 0  # in text it is a value

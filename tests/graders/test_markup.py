@@ -46,6 +46,12 @@ def score(grader: Any, response: str, **fields: Any) -> float | None:
         (r"\boxed 5", 0, 0, 0),
         (r"\boxed{5} and then more, up to the same 5", 1, 1, 0),
         (r"5 is \boxed{5}", 1, 1, 1),
+        (r"**Answer:** **\boxed{5}**", 1, 1, 1),
+        (r"\(\boxed{5}\)。", 1, 1, 1),
+        (r"\boxed{5}!", 1, 1, 1),
+        (r"`\boxed{5}`", 1, 1, 1),
+        (r"<answer>\boxed{5}</answer>", 1, 1, 1),
+        (r"\boxed{5}?", 1, 1, 0),
     ],
 )
 def test_boxed(text: str, plain: float, once: float, at_end: float) -> None:

@@ -10,7 +10,16 @@ import pytest
 from judgekit import Abstained, Graded, Rollout, from_function
 from judgekit.cli.graders import EXAMPLES
 from judgekit.config import load_runner
-from judgekit.graders import FinalAnswer, Length, ToolCallFormat
+from judgekit.graders import (
+    FinalAnswer,
+    Instructions,
+    JsonFormat,
+    JsonMatch,
+    Length,
+    MultipleChoice,
+    Sql,
+    ToolCallFormat,
+)
 from judgekit.graders.function import Wrapper
 from judgekit.graders.protocol import as_grade
 from judgekit.reward.gates import Gate
@@ -128,6 +137,34 @@ def test_rows_without_a_reference_are_told() -> None:
         "correct: it would abstain on each of the 2 rows that were looked at: there is no ground_truth"
     ]
     assert findings(runner, [*rows, Rollout(response="42", ground_truth="42")]) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "row", "says"),
+    [
+        (FinalAnswer(), {"ground_truth": "Paris"}, "the reference has no number"),
+        (JsonMatch(), {"ground_truth": "Paris"}, "the reference is not JSON"),
+        (MultipleChoice(), {"ground_truth": "Paris"}, "the reference is not an option"),
+        (JsonFormat(schema="extra.schema"), {}, "there is no schema at extra.schema"),
+        (Sql(database="extra.schema"), {"ground_truth": "SELECT 1"}, "there is no database at extra.schema"),
+        (Instructions(), {}, "there are no constraints"),
+        (FinalAnswer(), {"ground_truth": "42"}, ""),
+        (JsonMatch(), {"ground_truth": "{}"}, ""),
+        (
+            Sql(database="extra.schema"),
+            {"ground_truth": "SELECT 1", "extra": {"schema": "CREATE TABLE t (a)"}},
+            "",
+        ),
+        (Instructions(), {"extra": {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}}, ""),
+    ],
+)
+def test_rows_that_a_rule_cannot_grade_are_told(rule: Any, row: dict[str, Any], says: str) -> None:
+    """Whatever their responses are: those of a data set may be empty."""
+    rows = [Rollout(response=response, **row) for response in ("", "x")]
+    found = [text for text in findings(GradingRunner({"rule": rule}), rows) if "would abstain" in text]
+    assert len(found) == bool(says)
+    if says:
+        assert f"it would abstain on each of the 2 rows that were looked at: {says}" in found[0]
 
 
 def test_a_template_that_needs_a_reference_where_there_is_none(tmp_path: Path) -> None:

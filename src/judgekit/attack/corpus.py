@@ -258,6 +258,10 @@ def _call(call: Mapping[str, Any]) -> str:
     return f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
 
 
+HONEST_PROGRAM = "programs/raises"
+"""A program in the shape that is asked for, which does not do what is asked."""
+
+
 def _programs(row: Row) -> Iterator[Completion]:
     fence: Callable[[str], str] = "```python\n{}\n```".format
     yield _made("dress", "fence", fence(row.answer))

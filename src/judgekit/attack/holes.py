@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from judgekit.attack.corpus import Completion, completions
+from judgekit.attack.corpus import HONEST_PROGRAM, Completion, completions
 from judgekit.attack.targets import SHIPPED, Row
 from judgekit.ledger.writer import Ledger
 from judgekit.reward.explain import explain
@@ -61,6 +61,8 @@ class Hole(Struct, frozen=True):
     term: str
     """What paid most, or for a right one that is refused, what did not pay."""
     reason: str
+    decides: str
+    """What pays most of a right answer."""
     why: str
     """Why it must not earn that, or must."""
     explained: str
@@ -392,10 +394,18 @@ def _scale(row: Row, judged: Judged, grading: _Grading) -> _Scale | str:
 
 
 def _honest(judged: Judged, best: Completion) -> Paid | None:
-    """Return the pay of a wrong answer in the dress of the best paid right one; else of the best paid wrong one."""
+    """Return the pay of a wrong answer in the dress of the best paid right one; else of the best paid wrong one.
+
+    Of programs, the one that is a program and does nothing.
+    """
     dress = best.id.partition("/")[2]
     found = [p for c, p in judged if c.family in ("near", "calls", "programs") and p.high is not None]
-    same = [p for c, p in judged if c.family == "near" and c.id.endswith(f", {dress}") and p.high is not None]
+    same = [
+        p
+        for c, p in judged
+        if p.high is not None
+        and ((c.family == "near" and c.id.endswith(f", {dress}")) or c.id == HONEST_PROGRAM)
+    ]
     return min(same or found, key=lambda p: p.high or 0.0, default=None)
 
 
@@ -412,7 +422,9 @@ def _what(one: Completion, pay: Paid, scale: _Scale) -> tuple[What, bool] | None
         return None
     if low > scale.wrong + near:
         return "above wrong", True
-    if one.family == "nothing" and low > scale.floor + near and low >= (scale.honest.low or 0.0) - near:
+    # where penalties reach below 0, nothing is paid by 0
+    least = max(scale.floor, 0.0) if scale.right > 0 else scale.floor
+    if one.family == "nothing" and low > least + near and low >= (scale.honest.low or 0.0) - near:
         return "nothing paid", True
     return None
 
@@ -435,6 +447,7 @@ def _hole(
         wrong=scale.wrong,
         term=term,
         reason=getattr(grade, "reason", "") or getattr(grade, "detail", ""),
+        decides=_term(scale.top.best, scale.top.best, refused=False),
         why=one.why,
         explained=explain(tree, result.grades, reward=result.raw_reward, numbers=result.group_numbers),
     )

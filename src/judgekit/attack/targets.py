@@ -44,10 +44,21 @@ class Row(Struct, frozen=True, kw_only=True):
     def rollout(self, response: str) -> Rollout:
         """Return a rollout with that response."""
         if self.origin is not None:
-            told = {"messages": (), "finish_reason": None, "response_tokens": None, "id": ""}
+            told = {"messages": (), "finish_reason": None, "response_tokens": _tokens(response), "id": ""}
             return msgspec.structs.replace(self.origin, response=response, **told)
         truth = self.answer if self.truth is None else self.truth
-        return Rollout(prompt=self.prompt, response=response, ground_truth=truth, extra=self.extra)
+        return Rollout(
+            prompt=self.prompt,
+            response=response,
+            ground_truth=truth,
+            response_tokens=_tokens(response),
+            extra=self.extra,
+        )
+
+
+def _tokens(response: str) -> int:
+    """About how many tokens a response has, for rules that count them: one for each four characters."""
+    return -(-len(response) // 4)
 
 
 def _choice(prompt: str, texts: Sequence[str], answer: str) -> Row:

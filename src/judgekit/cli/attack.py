@@ -238,12 +238,16 @@ def _print_families(holes: Sequence[Hole]) -> None:
 
 def _print_cures(holes: Sequence[Hole]) -> None:
     certain = [hole for hole in holes if hole.certain]
-    empty = sorted({hole.term for hole in certain if hole.what in ("nothing paid", "above wrong")})
-    for term in empty:
-        say(
-            f"{term!r} pays responses that are wrong or empty: let it count only behind the grader that decides what is right, "
-            f"gate: {{if: correct > 0, then: …, otherwise: 0}}"
+    empty = sorted(
+        {(hole.term, hole.decides) for hole in certain if hole.what in ("nothing paid", "above wrong")}
+    )
+    for term, decides in empty:
+        cure = (
+            "it also decides what is right: make it stricter, or pay less for what does not reach it"
+            if term == decides
+            else f"let it count only behind the grader that decides what is right, gate: {{if: {decides} > 0, then: …, otherwise: 0}}"
         )
+        say(f"{term!r} pays responses that are wrong or empty: {cure}")
     read = sorted({hole.term for hole in certain if hole.what == "as right"})
     for term in read:
         say(

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+import msgspec
+
+from judgekit.errors import RolloutError
 from judgekit.graders.function import Mapped, Wrapper
 from judgekit.reward.conditions import Compare
 from judgekit.reward.gates import Gate, Share
@@ -198,4 +202,8 @@ def _lacks(grader: Any, rollout: Rollout) -> str:
     path = getattr(grader, "reference", None) or getattr(grader, "cases", None) or "ground_truth"
     if "ground_truth" in getattr(grader, "inputs", ()) and look_up(rollout, str(path), None) is None:
         return f"there is no {path}"
+    if getattr(grader, "abstains_by_row", False):
+        with suppress(RolloutError):
+            grade = grader.grade(msgspec.structs.replace(rollout, response=""))
+            return grade.reason if isinstance(grade, Abstained) else ""
     return ""

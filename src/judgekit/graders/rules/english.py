@@ -88,7 +88,29 @@ _VERBS = frozenset(
         "target taste tax teach tell tend test thank think throw thrive tie toss touch track train transfer transform travel "
         "traverse treat trust try turn uncover understand undertake unearth unleash unlock unravel unveil update upgrade "
         "use utilize validate value verify view visit visualize voice wait wake walk want warm warn wash watch wear weave "
-        "welcome win wish witness wonder work worry wrap write yield"
+        "welcome win wish witness wonder work worry wrap write yield "
+        "abandon absorb accelerate accompany accomplish activate advertise advocate affirm alter amend amplify announce "
+        "apologize assert audit automate await baste bind bite blow brainstorm braise brew broaden browse carve categorize "
+        "cease chase chew chill chop cite classify commence commend commute comply conceal concentrate condense configure "
+        "conquer conserve consolidate contemplate contend convene cope crawl criticize crumble debug decode decorate dedicate "
+        "deepen defeat defend deflate defrost delay deny deploy deposit detach dice differentiate dip disable disagree "
+        "disassemble disconnect dismiss dispose dissolve distinguish distribute ditch dominate donate drain drape drizzle "
+        "elaborate elicit emulate enact encode encrypt endure energize enforce enlarge enlist enrich enroll entertain entice "
+        "equip erase evade evoke evolve exclaim exclude exhale expel export expose facilitate fasten finalize flatten flip "
+        "float flush forge formulate freeze fry fuse garnish gaze glaze glow glue grate grill grind halt haul heal heed hover "
+        "hydrate ignite impose inhale inject inquire insist insulate interpret invert isolate jot juggle knead kneel knit knock "
+        "lather lick marinate marry mash mend merge migrate mimic mince mingle mitigate motivate mourn mow narrate nominate "
+        "normalize omit oppose orient outsource overlook oversee pack parse pause peel pierce pile pinch poke polish preheat "
+        "prescribe presume proclaim pronounce proofread prune punish quantify reassemble reassure rebuild recite reclaim "
+        "reconnect recover recruit rectify redeem redesign refactor refill refresh refrigerate refuse regain regulate rehearse "
+        "reheat reinforce reject rejoice render reorganize rephrase reset reshape resist resize restart restrict resume rethink "
+        "retreat retrieve reunite revisit revive rewrite rinse roam roast rotate rub sauté scatter scold scoop scour scrape "
+        "scream scroll scrub sculpt seize shake sharpen shave shred shrink shuffle shut sift sigh simmer sip skim slather "
+        "smash smile smooth snap soak soar soften solicit spawn spin splash spray sprinkle squeeze stack stitch strain stroll "
+        "stuff subscribe substitute subtract supervise surrender swap sweep swing swirl synchronize tackle tailor tear tempt "
+        "terminate thaw theorize thicken tighten tilt tolerate translate transport trim troubleshoot truncate tuck tune tweak "
+        "twist undo unfold unify uninstall unite unload unpack unplug unwind unwrap unzip urge vary venture volunteer wander "
+        "weigh whip whir whisk whisper widen wield wipe wrestle yell zip zoom"
     )
 )
 _IRREGULAR = frozenset(
@@ -253,6 +275,11 @@ def abbreviated(text: str, at: int) -> bool:
 def sentences(text: str) -> list[str]:
     """Return the sentences of a text; see `sentence_spans`."""
     return [text[start:end].strip() for start, end in sentence_spans(text)]
+
+
+def end_of(sentence: str) -> str:
+    """Return the mark with which a sentence ends, before what closes it: a quote, a bracket, bold."""
+    return sentence.rstrip("\"'”’»)]*_` ")[-1:]
 
 
 # ---- emoji

@@ -68,6 +68,8 @@ class Rule:
     """Whether its grades say something of each of the policy's turns."""
     dodge: str = ""
     """What a rollout does to make it abstain; empty: no rollout can choose that. For `judgekit lint`."""
+    abstains_by_row: bool = False
+    """Whether it abstains for what the row is, before it looks at the response: `judgekit lint` asks it about rows."""
 
     def warm_up(self) -> None:
         """Import them now, outside any rollout's time."""

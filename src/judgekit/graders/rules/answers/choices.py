@@ -54,6 +54,7 @@ class MultipleChoice(Rule):
     version = "2"
     inputs = ("response", "ground_truth", "extra.options")
     abstains = "the reference is not an option"
+    abstains_by_row = True
     inline_limit = 12_000
     timeout_s = 5.0
 

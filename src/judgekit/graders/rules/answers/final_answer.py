@@ -29,6 +29,7 @@ class FinalAnswer(Rule):
     version = "2"
     inputs = ("response", "ground_truth")
     abstains = "the reference has no number"
+    abstains_by_row = True
     inline_limit = 20_000
 
     def __init__(

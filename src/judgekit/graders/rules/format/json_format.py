@@ -53,19 +53,21 @@ def read_json(text: str, where: Found) -> Any:
     except NotJson as error:
         problem = str(error)
     blocks = code_blocks(rest)
-    named = [
-        content for language, content in blocks if language in ("json", "json5", "jsonc", "javascript", "js")
-    ]
-    for content in reversed(named or [content for _, content in blocks]):
+    named = [block for block in blocks if block[0] in (*_JSON, *_SCRIPT)]
+    for language, content in reversed(named or blocks):
         try:
             return loads(content)
         except NotJson as error:
             problem = str(error)
-            if named:
+            if language in _JSON:
                 break
     if where == "anywhere" and not named and (value := _last_value(rest)) is not _MISSING:
         return value
     raise NotJson(problem)
+
+
+_JSON, _SCRIPT = ("json", "json5", "jsonc"), ("javascript", "js")
+"""Languages of fences: the last block in one of the first must be JSON, one in the second may be."""
 
 
 def _last_answer(text: str) -> int | None:
@@ -134,6 +136,7 @@ class JsonFormat(Rule):
     version = "1"
     inputs = ("response", "extra.schema")
     abstains = "the rollout's schema is missing or not valid"
+    abstains_by_row = True
     only_form = True
     inline_limit = 200_000
     timeout_s = 10.0
@@ -273,6 +276,7 @@ class JsonMatch(Rule):
     version = "1"
     inputs = ("response", "ground_truth")
     abstains = "the reference is not JSON"
+    abstains_by_row = True
     inline_limit = 50_000
     timeout_s = 10.0
 
@@ -321,9 +325,9 @@ class JsonMatch(Rule):
             given = read_json(rollout.response, self.found_where)
         except NotJson as error:
             return Graded(0.0, f"no JSON: {error}")
-        if not isinstance(rollout.ground_truth, str) and (kept := without_nulls(wanted)) is not wanted:
-            # a struct's absent keys are stored as nulls
-            wanted, given = kept, without_nulls(given)
+        if not isinstance(rollout.ground_truth, str):
+            # a struct's absent keys are stored as nulls, if another row has them
+            wanted, given = without_nulls(wanted), without_nulls(given)
         if self.only:
             if not isinstance(wanted, Mapping):
                 return Abstained("the reference is not an object, so it has none of the keys to compare")
@@ -360,12 +364,18 @@ class JsonMatch(Rule):
 
     def _unordered(self, given: Sequence[Any], wanted: Sequence[Any], place: str) -> str | None:
         left = list(given)
+        alone: int | None = None
         for i, value in enumerate(wanted):
             match = next((j for j, a in enumerate(left) if self._difference(a, value, "") is None), None)
             if match is None:
-                return f"{place}/{i}"
+                alone = i
+                break
             del left[match]
-        return None
+        if alone is not None and (self.extra_keys == "fine" or self.tolerance or self.number_texts):
+            # an item may fit several, one of which nothing else fits
+            fits = [[float(self._difference(one, value, "") is None) for one in given] for value in wanted]
+            alone = next((i for i, match in enumerate(best_pairs(fits)) if match is None), None)
+        return None if alone is None else f"{place}/{alone}"
 
     def _same(self, given: Any, wanted: Any) -> bool:
         if self.number_texts and isinstance(given, str) != isinstance(wanted, str):

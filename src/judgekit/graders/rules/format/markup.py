@@ -66,7 +66,9 @@ class Boxed(Rule):
             return Graded(0.0, "the answer is taken back")
         if self.once and len(re.findall(r"\\f?box(?:ed)?\s{0,4}\{", text)) > 1:
             return Graded(0.0, "more than one answer is boxed")
-        if self.at_end and not re.fullmatch(r"[\s}$.)\]\\]*", text[box[1] :]):
+        if self.at_end and not re.fullmatch(
+            r"(?:[\s}$.,;:!)\]\\*_`\"'”’。！．、]|</answer>)*+", text[box[1] :]
+        ):
             return Graded(0.0, "there is text after the box")
         return Graded(1.0)
 

@@ -74,9 +74,22 @@ def key_sentences(text: str, key_sentences: list[str], num_sentences: int) -> bo
 # ---- language and case
 
 
-@constraint("language:response_language", language="text")
+@constraint("language:response_language", language="language")
 def response_language(text: str, language: str) -> bool:
-    return language_of(text) in (None, language)
+    found = language_of(text)
+    return found in (None, language) or (language == "zh" and str(found).startswith("zh"))
+
+
+LANGUAGES: Mapping[str, str] = {
+    "afrikaans": "af", "arabic": "ar", "bulgarian": "bg", "bengali": "bn", "bangla": "bn", "catalan": "ca", "czech": "cs", "welsh": "cy", "danish": "da",
+    "german": "de", "greek": "el", "english": "en", "spanish": "es", "estonian": "et", "persian": "fa", "farsi": "fa", "finnish": "fi", "french": "fr",
+    "gujarati": "gu", "hebrew": "he", "iw": "he", "hindi": "hi", "croatian": "hr", "hungarian": "hu", "indonesian": "id", "italian": "it", "japanese": "ja",
+    "kannada": "kn", "korean": "ko", "lithuanian": "lt", "latvian": "lv", "macedonian": "mk", "malayalam": "ml", "marathi": "mr", "nepali": "ne",
+    "dutch": "nl", "norwegian": "no", "nb": "no", "punjabi": "pa", "polish": "pl", "portuguese": "pt", "romanian": "ro", "russian": "ru", "slovak": "sk",
+    "slovenian": "sl", "somali": "so", "albanian": "sq", "swedish": "sv", "swahili": "sw", "tamil": "ta", "telugu": "te", "thai": "th", "tagalog": "tl",
+    "turkish": "tr", "ukrainian": "uk", "urdu": "ur", "vietnamese": "vi", "chinese": "zh", "simplified chinese": "zh-cn", "traditional chinese": "zh-tw",
+}  # fmt: skip
+"""langdetect's codes of the languages that it knows, by name; "zh" stands for either script of Chinese."""
 
 
 @constraint("change_case:english_capital")

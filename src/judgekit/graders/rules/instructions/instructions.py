@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from judgekit.errors import ConfigError, did_you_mean
 from judgekit.graders.protocol import Where
 from judgekit.graders.rules.instructions import ifbench  # noqa: F401 - adds its constraints
-from judgekit.graders.rules.instructions.constraints import CONSTRAINTS, RELATIONS
+from judgekit.graders.rules.instructions.constraints import CONSTRAINTS, LANGUAGES, RELATIONS
 from judgekit.graders.rules.rule import PARTS, Part, Rule, needs, one_of, part_of
+from judgekit.graders.rules.stored import as_python
 from judgekit.types import Abstained, Grade, Graded, Rollout, look_up
 
 _LANGUAGE = ("language:", "change_case:english")
@@ -43,6 +45,7 @@ class Instructions(Rule):
     version = "2"
     inputs = ("response", "extra.instruction_id_list", "extra.kwargs")
     abstains = "the rollout has no constraints, or one that is unknown or incomplete"
+    abstains_by_row = True
     inline_limit: int | None = 1000
     timeout_s = 10.0
 
@@ -85,7 +88,7 @@ class Instructions(Rule):
         given = self.fixed
         if self.path is not None:
             try:
-                given = read_constraints(look_up(rollout, self.path, None))
+                given = read_constraints(as_python(look_up(rollout, self.path, None)))
             except ValueError as error:
                 return Abstained(str(error)[:300])
             if not given:
@@ -151,12 +154,14 @@ _MOST_CHARS = 20_000
 
 def _side_by_side(ids: Any, kwargs: Any) -> list[Given]:
     """Parse IFEval's two lists. Raises ValueError."""
-    ids = [ids] if isinstance(ids, str) else ids
+    if isinstance(ids, str):
+        ids = _data(ids) if ids.lstrip().startswith("[") else [ids]
     kwargs = _data(kwargs) if isinstance(kwargs, str) else kwargs
     kwargs = [kwargs] if isinstance(kwargs, Mapping) else kwargs or [{}] * len(ids)
     if not isinstance(ids, list | tuple) or not isinstance(kwargs, list | tuple) or len(ids) != len(kwargs):
         raise ValueError("instruction_id_list and kwargs must be lists of equal length")
-    return [_constraint(id_, own or {}) for id_, own in zip(ids, kwargs, strict=True)]
+    each = [_data(own) if isinstance(own, str) and own else own for own in kwargs]
+    return [_constraint(id_, own or {}) for id_, own in zip(ids, each, strict=True)]
 
 
 def _constraint(id_: Any, given: Mapping[str, Any]) -> Given:
@@ -167,7 +172,7 @@ def _constraint(id_: Any, given: Mapping[str, Any]) -> Given:
     if not isinstance(given, Mapping):
         raise ValueError(f"{id_}: its parameters are a mapping, not {given!r:.60}")
     # data sets list every parameter, most of them None
-    known = {name: value for name, value in given.items() if value is not None}
+    known = {name: value for name, value in given.items() if value is not None and value == value}
     kwargs: dict[str, Any] = {}
     for name, kind in wanted.items():
         if name not in known:
@@ -178,28 +183,56 @@ def _constraint(id_: Any, given: Mapping[str, Any]) -> Given:
 
 
 def _value(id_: str, name: str, kind: str, value: Any) -> Any:
-    if kind == "int":
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        fine = isinstance(value, int) and not isinstance(value, bool)
-    elif kind == "texts":
-        value = [value] if isinstance(value, str) else value
-        fine = (
-            isinstance(value, list | tuple) and bool(value) and all(isinstance(v, str) and v for v in value)
-        )
-    elif kind == "relation":
-        fine = isinstance(value, str) and value in RELATIONS
-    else:
-        fine = (
-            isinstance(value, str) and bool(value.strip()) and (kind != "letter" or len(value.strip()) == 1)
-        )
-    if not fine:
-        shown = (
-            ", ".join(RELATIONS)
-            if kind == "relation"
-            else {"int": "a whole number", "texts": "a list of texts", "letter": "one character"}.get(
-                kind, "a text"
-            )
-        )
-        raise ValueError(f"{id_}: {name} is {shown}, not {value!r:.60}")
-    return value.strip() if kind == "letter" else value
+    """Return a parameter as its kind has it. Raises ValueError."""
+    read, what = _KINDS.get(kind, (_text, "a text"))
+    found = read(value)
+    if found is None:
+        raise ValueError(f"{id_}: {name} is {what}, not {value!r:.60}")
+    return found
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _texts(value: Any) -> Sequence[str] | None:
+    """Return texts: a list of them, one alone, or a list as JSON or Python writes it."""
+    if isinstance(value, str):
+        texts: Any = [value]
+        if value.lstrip().startswith("["):
+            with suppress(ValueError):
+                texts = _data(value)
+        value = texts
+    fine = isinstance(value, list | tuple) and value and all(isinstance(one, str) and one for one in value)
+    return value if fine else None
+
+
+def _relation(value: Any) -> str | None:
+    return value if isinstance(value, str) and value in RELATIONS else None
+
+
+def _language(value: Any) -> str | None:
+    code = value.strip().lower().replace("_", "-") if isinstance(value, str) else ""
+    code = LANGUAGES.get(code, code)
+    return code if code in _CODES else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _letter(value: Any) -> str | None:
+    letter = value.strip() if isinstance(value, str) else ""
+    return letter if len(letter) == 1 else None
+
+
+_CODES = frozenset(LANGUAGES.values())
+_KINDS: Mapping[str, tuple[Callable[[Any], Any], str]] = {
+    "int": (_whole, "a whole number"),
+    "texts": (_texts, "a list of texts"),
+    "relation": (_relation, ", ".join(RELATIONS)),
+    "letter": (_letter, "one character"),
+    "language": (_language, f"a language or its code ({', '.join(sorted(_CODES))})"),
+}

@@ -44,6 +44,7 @@ class Sql(Rule):
     version = "1"
     inputs = ("response", "ground_truth", "extra")
     abstains = "there is no reference query or database, or the reference finds nothing"
+    abstains_by_row = True
     where: Where = "thread"
 
     def __init__(

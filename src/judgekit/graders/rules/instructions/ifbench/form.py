@@ -8,6 +8,7 @@ from itertools import pairwise
 from judgekit.graders.rules.english import (
     MINOR_WORDS,
     PUNCTUATION,
+    end_of,
     ends_with_emoji,
     sentence_spans,
     sentences,
@@ -125,7 +126,7 @@ def no_bullets_bullets(text: str) -> bool:
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     first = next((i for i, line in enumerate(lines) if line.startswith("*")), len(lines))
     before, after = lines[:first], lines[first:]
-    stated = sum(sentence.endswith(".") for line in before for sentence in sentences(line))
+    stated = sum(end_of(sentence) == "." for line in before for sentence in sentences(line))
     return stated >= 2 and len(after) >= 2 and all(line.startswith("*") for line in after)
 
 

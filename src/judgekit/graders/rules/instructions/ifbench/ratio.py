@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from judgekit.graders.rules.english import STOP_WORDS, bare_words, sentences, words
+from judgekit.graders.rules.english import STOP_WORDS, bare_words, end_of, sentences, words
 from judgekit.graders.rules.instructions.constraints import constraint
 
 
@@ -43,4 +43,4 @@ def sentence_words(text: str) -> bool:
 
 
 def _ends(text: str) -> list[str]:
-    return [sentence[-1:] for sentence in sentences(text)]
+    return [end_of(sentence) for sentence in sentences(text)]
