@@ -381,7 +381,8 @@ class _Replica:
             return
         answer.cancel()
         logger.warning("%s has not answered for %g s: it is killed and restarted", self.name, _SILENT_S)
-        await in_own_thread(lambda: _ray().kill(handle, no_restart=False))
+        with contextlib.suppress(ConfigError):  # Ray was shut down meanwhile, and the actor with it
+            await in_own_thread(lambda: _ray().kill(handle, no_restart=False))
 
     async def identity(self) -> str:
         return str(await self._call(self._handle.identity.remote()))
