@@ -654,7 +654,7 @@ def test_marks_are_labels_and_where_there_are_none_that_is_said(
     refused(tmp_path, " ".join(args), says)
     marks = {name: SimpleNamespace(mark=mark) for name, mark in zip("abc", ("good", "bad", ""), strict=True)}
     seen: list[Any] = []
-    monkeypatch.setattr("judgekit.report.marks.read_marks", lambda ledger: marks)
+    monkeypatch.setattr("judgekit.report.marks.read_marks", lambda ledger, places=None: marks)
     monkeypatch.setattr(
         "judgekit.evidence.gold_labels.of_marks", lambda given, entries: seen.append(given) or {0: True}
     )

@@ -429,6 +429,9 @@ def test_dumps_of_trainers_are_recognised() -> None:
     del verl["uid"]
     steps = rollouts_from([{**verl, "step": step} for step in (1, 1, 2)])
     assert group_by_prompt(steps) == [[0, 1], [2]]
+    alone = rollouts_from([{**verl, "input": "", "gts": None}] * 2)
+    assert group_by_prompt(alone) == [[0], [1]]
+    assert [r.group for r in rollouts_from([{**verl, "uid": ["a", 0]}, {**verl, "uid": 0}])] == [("a", 0), 0]
     skyrl = {
         "input_prompt": "2+2?",
         "output_response": "4",

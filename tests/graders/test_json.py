@@ -327,3 +327,22 @@ def test_a_null_is_an_absent_key_whether_or_not_the_reference_has_others() -> No
             assert score(JsonMatch(), given, padded) == 1
         assert score(JsonMatch(), '{"a": 1, "b": 2}', padded) == 0
     assert score(JsonMatch(), '{"a": 1, "b": null}', '{"a": 1}') == 0  # in text it is a value
+
+
+def test_pairings_take_no_longer_than_they_may() -> None:
+    """Lists in lists, none of whose leaves is right, or few."""
+
+    class Counting(JsonMatch):
+        asked = 0
+
+        def _same(self, given: Any, wanted: Any) -> bool:
+            self.asked += 1
+            return super()._same(given, wanted)
+
+    def nest(width: int, depth: int, leaf: Any) -> Any:
+        return leaf if depth == 0 else [nest(width, depth - 1, leaf) for _ in range(width)]
+
+    for wrong in (nest(4, 6, 2), [nest(4, 5, 1)] * 3 + [nest(4, 5, 2)]):
+        grader = Counting(list_order=False, tolerance=0.01)
+        assert score(grader, json.dumps(wrong), json.dumps(nest(4, 6, 1))) == 0
+        assert grader.asked < 2_000_000

@@ -47,6 +47,11 @@ def score(grader: Any, response: str, truth: Any) -> float | None:
         ("normalised", r"\frac{1}{23}", r"\frac{12}{3}", 0),
         ("normalised", "January 5, 2020", "january 5 2020", 1),
         ("normalised", "3,000 to 1,00,000", "3000 to 100000", 1),
+        *(
+            ("normalised", written, "12500", 1)
+            for written in ("12{,}500", r"12\,500", "12'500", "12’500", "12_500", "12，500", "1,2500")
+        ),
+        ("normalised", "(212)5551234", "2125551234", 1),
         ("prefix", "Paris is it", "Paris", 1),
         ("prefix", "It is Paris", "Paris", 0),
         ("suffix", "It is Paris", "Paris", 1),

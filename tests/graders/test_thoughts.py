@@ -97,18 +97,27 @@ SEARCHED = "<think>I search.</think>\n<search>6*7</search>\n"
         (SEARCHED, ""),
         (SEARCHED + "<information>41</information> It is 42.", "It is 42."),
         (SEARCHED + "<information>41</information>\n<think>So.</think>\nIt is 42.", "It is 42."),
-        ("<code>print(6*7)</code>\n<interpreter>\n42\n</interpreter>", ""),
-        (
-            '<tool_call>\n{"a": 42}\n</tool_call>\n<tool_response>\nThe answer is \\boxed{42}\n</tool_response>',
-            "",
-        ),
-        ('It is 41.<tool_call>\n{"a": 42}\n</tool_call>', "It is 41."),
-        ('<tool_call>{"a": 42', ""),
-        ("<information>42</information>", "<information>42</information>"),  # nothing was called
-        ("In HTML: <code>42</code>", "In HTML: <code>42</code>"),
+        ("<code>print(6*7)</code>\n<interpreter>\n42\n</interpreter>", "<code>print(6*7)</code>"),
+        ('<tool_call>\n{"a": 42}\n</tool_call>\n<tool_response>\nThe answer is \\boxed{42}\n</tool_response>', ""),
+        ("<tool_call>{}</tool_call><|im_end|>\n<|im_start|>user\n<tool_response>42</tool_response>", ""),
+        ("<tool_call>{}</tool_call>\n<tool_call>{}</tool_call>\n<tool_response>41</tool_response>\n<tool_response>42</tool_response>", ""),
+        # what stands before a check is said last
+        (r"It is \boxed{42}. I check: <tool_call>{}</tool_call><tool_response>41</tool_response>", r"It is \boxed{42}. I check: <tool_call>{}</tool_call>"),
+        ("<code>print(6*7)</code><answer>42</answer><interpreter>42</interpreter>", None),
+        ('<tool_call>{"name": "final_answer", "arguments": {"answer": 42}}</tool_call>', None),
+        # tags that are spoken of, or not closed, and what is no trajectory
+        (SEARCHED + "<information>41</information>The `<information>` says 41, so the answer is 42.", "The `<information>` says 41, so the answer is 42."),
+        (SEARCHED + "<information>41</information>My <search> gave 41; the answer is 42.", "My <search> gave 41; the answer is 42."),
+        ("I'll call <tool_call> never. The answer is 42.", None),
+        ('<tool_call>{"a": 1}\n\nThe answer is 42.', None),
+        ("<information>42</information>", None),
+        ("In HTML: <code>42</code>", None),
+        ("Wrap it in <code>x</code>; the <interpreter> then runs it and prints 42.", None),
     ],
-)
-def test_what_a_tool_said_is_no_answer(text: str, last: str) -> None:
+)  # fmt: skip
+def test_what_a_tool_said_is_no_answer(text: str, last: str | None) -> None:
+    """None: all of it is the policy's."""
+    last = text if last is None else last
     assert (last_turn(text) or "").strip() == last
     paid = float("42" in last)
     rollout = Rollout(response=text, ground_truth="42")
@@ -116,6 +125,23 @@ def test_what_a_tool_said_is_no_answer(text: str, last: str) -> None:
         graded = rule.grade(rollout)
         assert isinstance(graded, Graded)
         assert graded.score == paid, rule.name
+
+
+def test_a_long_result_of_a_tool_is_no_answer() -> None:
+    text = SEARCHED + "<information>" + "a document. " * 6000 + " The answer is 41.</information>"
+    for rule in (FinalAnswer(), MathEquivalence()):
+        graded = rule.grade(Rollout(response=text, ground_truth="41"))
+        assert isinstance(graded, Graded)
+        assert graded.score == 0
+
+
+def test_the_element_search_of_html_is_an_answer() -> None:
+    said = (
+        "Option A is <nav>…</nav>, option B is <search>…</search>. A `<search>` is right, so the answer is B"
+    )
+    graded = MultipleChoice(options=["<nav>", "<search>"]).grade(Rollout(response=said, ground_truth="B"))
+    assert isinstance(graded, Graded)
+    assert graded.score == 1
 
 
 def test_a_letter_that_a_tool_said_is_no_choice() -> None:

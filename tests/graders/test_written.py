@@ -421,3 +421,16 @@ def test_an_action_written_as_code_has_named_arguments() -> None:
     (text,) = written("Action: search(the town of Paris)")
     assert isinstance(text, Call)
     assert (text.name, text.arguments) == ("search", "the town of Paris")
+
+
+def test_a_number_that_python_does_not_read_is_a_call_that_is_wrong() -> None:
+    long = "9" * 6000
+    for text in (
+        f'<tool_call>{{"name": "f", "arguments": {{"a": {long}}}}}</tool_call>',
+        f'[TOOL_CALLS]f[ARGS]{{"a": {long}}}',
+    ):
+        graded = ToolCallMatch().here(
+            Rollout(response=text, ground_truth=[{"name": "f", "arguments": {"a": 9}}])
+        )
+        assert isinstance(graded, Graded), graded
+        assert graded.score == 0

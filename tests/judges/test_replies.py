@@ -37,7 +37,6 @@ def test_the_text_of_a_reply(choice: dict[str, Any], text: str) -> None:
         ({"message": {"content": [{"type": "thinking", "text": "x"}]}, "finish_reason": "stop"}, "without a text"),
         ({"message": {"content": None, "reasoning": "hm"}, "finish_reason": "stop"}, "in the field reasoning_content"),
         ({"message": {"content": None, "reasoning_content": "hm"}}, "in the field reasoning_content"),
-        ({"message": {"content": " \n", "reasoning_content": "hm"}, "finish_reason": "stop"}, "in the field reasoning_content"),
     ],
 )  # fmt: skip
 def test_a_reply_without_a_text_is_no_reply(choice: dict[str, Any], said: str) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from judgekit.ledger.reader import read_ledger
 from judgekit.ledger.standing import Standing
-from judgekit.report.marks import Mark, followed, write_mark
+from judgekit.report.marks import Mark, read_marks, write_mark
 from judgekit.report.page import marks_of, whole_table
 
 from .test_table import append, entry
@@ -38,7 +40,22 @@ def test_marks_of_equal_rollouts_stay_in_their_order(tmp_path: Path) -> None:
     names = [(line.run, line.index) for line in lines]
     places = {names[at]: names[other] for at, other in Standing.of(lines).successors().items()}
     assert places == {("one", i): ("two", i) for i in range(4)}
-    assert followed({("one", 1): 1, ("two", 1): 2, ("two", 2): 3}, places) == {("two", 1): 2, ("two", 2): 3}
+    write_mark(path, Mark("one", 1, "good"))
+    write_mark(path, Mark("one", 2, "good"))
+    write_mark(path, Mark("two", 2, "", note="unsure"))  # one that followed is taken back
+    write_mark(path, Mark("one", 3, "good"))
+    write_mark(path, Mark("two", 3, ""))
+    found = {key: (mark.mark, mark.note) for key, mark in read_marks(path, places).items()}
+    assert found == {("two", 1): ("good", ""), ("two", 2): ("", "unsure")}
+
+
+@pytest.mark.parametrize("order", [("other", "one", "two"), ("one", "other", "two"), ("one", "two", "other")])
+def test_a_mark_follows_to_no_run_that_replaces_nothing(tmp_path: Path, order: tuple[str, ...]) -> None:
+    path = tmp_path / "l.jsonl"
+    for run in order:
+        graded(path, run, *(("one",) if run == "two" else ()))
+    write_mark(path, Mark("one", 0, "good"))
+    assert [(mark["run"], mark["index"]) for mark in marks_of(whole_table(path))] == [("two", 0)]
 
 
 def test_a_ledger_in_which_nothing_was_replaced_keeps_its_marks(tmp_path: Path) -> None:

@@ -148,6 +148,16 @@ def test_rows_without_a_reference_are_told() -> None:
         (JsonFormat(schema="extra.schema"), {}, "there is no schema at extra.schema"),
         (Sql(database="extra.schema"), {"ground_truth": "SELECT 1"}, "there is no database at extra.schema"),
         (Instructions(), {}, "there are no constraints"),
+        (
+            Instructions(),
+            {"extra": {"instruction_id_list": [["a"]], "kwargs": [{}]}},
+            "a constraint's id is a text",
+        ),
+        (
+            Instructions(),
+            {"extra": {"instruction_id_list": "[" * 30_000, "kwargs": [{}]}},
+            "the constraints are not JSON",
+        ),
         (FinalAnswer(), {"ground_truth": "42"}, ""),
         (JsonMatch(), {"ground_truth": "{}"}, ""),
         (

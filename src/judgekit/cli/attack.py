@@ -244,7 +244,7 @@ def _print_cures(holes: Sequence[Hole]) -> None:
     for term, decides in empty:
         cure = (
             "it also decides what is right: make it stricter, or pay less for what does not reach it"
-            if term == decides
+            if decides in ("", term)
             else f"let it count only behind the grader that decides what is right, gate: {{if: {decides} > 0, then: …, otherwise: 0}}"
         )
         say(f"{term!r} pays responses that are wrong or empty: {cure}")

@@ -39,7 +39,7 @@ def certify(
     from judgekit.ledger.output_files import STDOUT, check_targets, whole_file
     from judgekit.ledger.reader import read_ledger
     from judgekit.ledger.standing import Standing
-    from judgekit.report.marks import followed, marks_path, read_marks
+    from judgekit.report.marks import marks_path, read_marks
 
     try:
         from judgekit.evidence.certificate import certify as certified
@@ -57,12 +57,13 @@ def certify(
     if labels is not None:
         gold = read_labels(labels, reading.entries)
     else:
-        marks = {key: mark.mark == "good" for key, mark in read_marks(ledger).items() if mark.mark}
-        if marks:
+        found_marks = read_marks(ledger)
+        if found_marks:
             whole = read_ledger(ledger, replaced=True).entries
             names = [(entry.run, entry.index) for entry in whole]
             places = {names[at]: names[other] for at, other in Standing.of(whole).successors().items()}
-            marks = followed(marks, places)
+            found_marks = read_marks(ledger, places)
+        marks = {key: mark.mark == "good" for key, mark in found_marks.items() if mark.mark}
         gold = of_marks(marks, reading.entries)
         if len(gold) < len(marks):
             say(

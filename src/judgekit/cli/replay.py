@@ -152,7 +152,7 @@ def _replayed(ledger: Path, config: Path | None) -> Replay:
         except ConfigError as error:
             raise ConfigError(f"{config}: {error}") from None
         options |= {key: settings[key] for key in _KEPT if key in settings}
-        _left_out(config, settings, reading)
+        _tell_kept(config, _left_out(settings, reading))
         if other := _set_otherwise(loaded.fingerprints(), reading):
             say(
                 f"warning: {config} has other settings of {', '.join(other)} than the ledger's grades are of; these are paid as they are: "
@@ -169,17 +169,20 @@ _KEPT = ("transform", "missing_reward", "drop_if")
 """Settings of the runner that stay as the ledger has them where the file leaves them out: a trainer may have set them."""
 
 
-def _left_out(config: Path, settings: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
-    """Return the ledger's own settings where the file has none, and say those that are no defaults."""
-    from judgekit.run.settings import Settings
-
+def _left_out(settings: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+    """Return the ledger's own settings where the file has none."""
     spec = next(
         (spec for one in reversed(reading.entries) if (spec := reading.specs.get(one.spec)) is not None), None
     )
-    kept = {} if spec is None else {key: getattr(spec, key) for key in _KEPT if key not in settings}
+    return {} if spec is None else {key: getattr(spec, key) for key in _KEPT if key not in settings}
+
+
+def _tell_kept(config: Path, kept: Mapping[str, Any]) -> None:
+    """Say which of these settings are no defaults."""
+    from judgekit.run.settings import Settings
+
     if told := [f"{key}: {value}" for key, value in kept.items() if value != getattr(Settings(), key)]:
         say(f"{', '.join(told)}, as the ledger has it: {config} does not say")
-    return kept
 
 
 def _set_otherwise(fingerprints: Mapping[str, str], reading: Reading) -> list[str]:
@@ -213,11 +216,13 @@ def ask_again(ledger: Path, config: Path, kept: Ledger | None, *, new: bool = Fa
     from judgekit.replay import Again, FailedOnce
 
     reading = read_ledger(ledger)
+    loaded = load_config(config)
     try:
-        settings = load_config(config).runner_settings()
+        settings = loaded.runner_settings()
     except ConfigError as error:
         raise ConfigError(f"{config}: {error}") from None
-    runner = load_runner(config, progress=True, ledger=kept, **_left_out(config, settings, reading))
+    left_out = _left_out(settings, reading)
+    runner = load_runner(config, progress=True, ledger=kept, **left_out)
     work = FailedOnce(reading, runner, new=new)
     if work.changed:
         say(
@@ -228,6 +233,8 @@ def ask_again(ledger: Path, config: Path, kept: Ledger | None, *, new: bool = Fa
         if not any(_lacks(result) for result in replayed.results):
             say("the ledger holds no failed grades: nothing to ask again")
             return Again(*_written(replayed, kept), asked=0, still_failed=0)
+
+    _tell_kept(config, left_out)
 
     async def ask() -> Again:
         try:

@@ -179,8 +179,7 @@ def _made(row: Any, mapping: Mapping[str, str], number: int) -> Iterator[Rollout
     if responses is None:
         made = rollout_from(row)
         if mapping is _VERL and made.group is None:  # a prompt of another step is another group
-            name = made.extra.get("uid") or f"{group_id(made)} of step {made.extra['step']}"
-            made = msgspec.structs.replace(made, group=name)
+            made = msgspec.structs.replace(made, group=_of_step(made))
         yield made
         return
     paired = row.get("responses") is None
@@ -194,6 +193,15 @@ def _made(row: Any, mapping: Mapping[str, str], number: int) -> Iterator[Rollout
             yield rollout_from({**shared, "response": response})
         return
     yield from _pair(responses, shared)
+
+
+def _of_step(rollout: Rollout) -> Any:
+    """Return the name of a group in verl's dump: its own, or the prompt's in this step; None for a rollout that is alone."""
+    own = _group(rollout.extra.get("uid"))
+    if own not in (None, ""):
+        return own
+    asked = group_id(rollout)
+    return None if asked is None else f"{asked} of step {rollout.extra.get('step')}"
 
 
 def _pair(responses: Sequence[Any], shared: dict[str, Any]) -> Iterator[Rollout]:
@@ -276,7 +284,8 @@ def rollout_from(row: Any) -> Rollout:
     _choose_reference(known, rest)
     if isinstance(rest.get("extra_info"), Mapping):
         info = rest.pop("extra_info")
-        rest = {**rest, **info, **hidden_columns(rest, info, known.get("ground_truth"))}
+        columns = {key: value for key, value in row.items() if key not in FIELDS or key == "data_source"}
+        rest = {**rest, **info, **hidden_columns(columns, info, known.get("ground_truth"))}
     extra = known.get("extra", {})
     if not isinstance(extra, Mapping):
         raise DataError("'extra' is an object")

@@ -178,7 +178,8 @@ def _completion(rollout: Rollout) -> str | list[Message]:
 def _columns(rollout: Rollout) -> dict[str, Any]:
     """Return a rollout's columns of the data set, as far as it has them."""
     found = {name: value for name, value in rollout.extra.items() if name not in _OWN}
-    found |= rollout.extra.get(COLUMNS, {})
+    hidden = rollout.extra.get(COLUMNS) or {}  # Arrow pads it with nulls
+    found |= {name: value for name, value in hidden.items() if value is not None or name not in found}
     for name in ("ground_truth", "data_source"):
         if (value := getattr(rollout, name)) not in (None, ""):
             found.setdefault(name, value)

@@ -26,6 +26,8 @@ class Standing:
         """Lines superseded by another line of their run."""
         self.replaced: set[int] = set()
         """Lines superseded by a run that resumes theirs, or that theirs resumes."""
+        self._by: dict[int, int] = {}
+        """For each of them, the line that has superseded it last."""
         self.rollouts = array("q")
         """For each line, a hash that identifies its rollout, also in another ledger."""
         self._orders = array("q")
@@ -83,19 +85,26 @@ class Standing:
         """Return for each line that another run has replaced the line that counts in its place; equal rollouts in their order."""
         gone = self.replaced - self.repeated
         wanted = {self.rollouts[at] for at in gone}
-        counting: dict[int, list[int]] = {}
+        counting: dict[tuple[int, int], list[int]] = {}
         for at, rollout in enumerate(self.rollouts):
             if rollout in wanted and at not in self.replaced and at not in self.repeated:
-                counting.setdefault(rollout, []).append(at)
+                counting.setdefault((self._runs[at], rollout), []).append(at)
         seen: Counter[tuple[int, int]] = Counter()
         found: dict[int, int] = {}
         for at in sorted(gone):
-            rollout, key = self.rollouts[at], (self._runs[at], self.rollouts[at])
-            lines = counting.get(rollout, [])
+            key = self._runs[at], self.rollouts[at]
+            lines = counting.get((self._runs[self._last(at)], self.rollouts[at]), [])
             if seen[key] < len(lines):
                 found[at] = lines[seen[key]]
             seen[key] += 1
         return found
+
+    def _last(self, at: int) -> int:
+        """Return the line that has replaced the one that has replaced … this one."""
+        passed = {at}
+        while (by := self._by.get(at)) is not None and by not in passed:
+            passed.add(at := by)
+        return at
 
     def _rank(self, at: int) -> tuple[int, int, float]:
         return self._finished[at], self._orders[at], self._times[at]
@@ -114,7 +123,9 @@ class Standing:
 
     def _replace(self, earlier: int, later: int) -> None:
         kept = self._finished[earlier] and not self._finished[later]
-        self.replaced.add(later if kept else earlier)
+        gone, stays = (later, earlier) if kept else (earlier, later)
+        self.replaced.add(gone)
+        self._by[gone] = stays
 
 
 def group_key(group: Any) -> str | bytes:

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -19,8 +19,6 @@ from msgspec import Struct
 from judgekit.errors import DataError
 from judgekit.ledger.jsonl import encoded, ends_torn, numbered_lines
 from judgekit.ledger.reader import beside
-
-T = TypeVar("T")
 
 
 class Mark(Struct, frozen=True, omit_defaults=True):
@@ -42,9 +40,12 @@ def marks_path(ledger: str | os.PathLike[str]) -> Path:
     return beside(ledger, "marks")
 
 
-def read_marks(ledger: str | os.PathLike[str]) -> dict[tuple[str, int], Mark]:
+def read_marks(
+    ledger: str | os.PathLike[str], places: Mapping[tuple[str, int], tuple[str, int]] = {}
+) -> dict[tuple[str, int], Mark]:
     """Read a ledger's marks by run and index; none where there is no file. Torn lines are skipped.
 
+    *places*: for lines that another run has replaced, the one in their place, which has their mark if it has none of its own.
     Raises DataError for another line that is no mark.
     """
     path = marks_path(ledger)
@@ -61,18 +62,11 @@ def read_marks(ledger: str | os.PathLike[str]) -> dict[tuple[str, int], Mark]:
                 continue  # torn: whoever made the mark was told that it could not be written
             raise DataError(f"{path}, line {number}: not a mark ({error})") from None
         found[mark.run, mark.index] = mark
-    return {key: mark for key, mark in found.items() if mark.mark or mark.note or mark.score is not None}
-
-
-def followed(
-    marks: Mapping[tuple[str, int], T], places: Mapping[tuple[str, int], tuple[str, int]]
-) -> dict[tuple[str, int], T]:
-    """Return *marks* by the lines that count. *places*: for lines that another run has replaced, the one in their place.
-
-    A mark of the line itself counts before one that followed it.
-    """
-    moved = {places[key]: mark for key, mark in marks.items() if key in places}
-    return {**moved, **{key: mark for key, mark in marks.items() if key not in places}}
+    own = {key: mark for key, mark in found.items() if key not in places}  # one that was taken back, too
+    moved = {places[key]: mark for key, mark in found.items() if key in places}
+    return {
+        key: mark for key, mark in (moved | own).items() if mark.mark or mark.note or mark.score is not None
+    }
 
 
 def write_mark(ledger: str | os.PathLike[str], mark: Mark) -> None:

@@ -28,7 +28,7 @@ from judgekit.metrics import Signal, SignalLimits
 from judgekit.report.audits import audits_of
 from judgekit.report.costs import costs
 from judgekit.report.formulas import with_formulas
-from judgekit.report.marks import followed, read_marks
+from judgekit.report.marks import read_marks
 from judgekit.report.table import Table
 from judgekit.report.warnings import signals, to_json
 from judgekit.types import Price, Rollout, policy_turns
@@ -122,11 +122,8 @@ def whole_table(ledger: str | os.PathLike[str]) -> Table:
 
 def marks_of(table: Table) -> list[dict[str, Any]]:
     """The marks of a ledger, for the page."""
-    marks = read_marks(table.path)
-    if not marks or not table.replaced:
-        return [msgspec.to_builtins(mark) for mark in marks.values()]
-    found = followed(marks, table.successors())
-    return [{**msgspec.to_builtins(mark), "run": run, "index": index} for (run, index), mark in found.items()]
+    marks = read_marks(table.path, table.successors() if table.replaced else {})
+    return [{**msgspec.to_builtins(mark), "run": run, "index": index} for (run, index), mark in marks.items()]
 
 
 def shell(title: str, *, connect: bool, islands: Iterable[tuple[str, str]] = ()) -> str:

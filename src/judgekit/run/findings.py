@@ -203,7 +203,7 @@ def _lacks(grader: Any, rollout: Rollout) -> str:
     if "ground_truth" in getattr(grader, "inputs", ()) and look_up(rollout, str(path), None) is None:
         return f"there is no {path}"
     if getattr(grader, "abstains_by_row", False):
-        with suppress(RolloutError):
+        with suppress(RolloutError, RecursionError):
             grade = grader.grade(msgspec.structs.replace(rollout, response=""))
             return grade.reason if isinstance(grade, Abstained) else ""
     return ""

@@ -97,7 +97,12 @@ def _prompt(rollout: Rollout) -> tuple[bytes | str | None, ...]:
         prompt = _encoded(prompt)
     if not (truth is None or isinstance(truth, str)):
         truth = _encoded(truth)
-    media = [_encoded(rollout.extra[name]) for name in _MEDIA if name in rollout.extra]
+    held = (rollout.extra.get(name) for name in _MEDIA)
+    media = [
+        _encoded(one)
+        for one in held
+        if not (one is None or (isinstance(one, list | tuple | str) and not one))
+    ]
     return prompt, truth, *media
 
 

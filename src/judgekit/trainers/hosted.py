@@ -58,7 +58,10 @@ class HostedRunner(Struct, frozen=True, kw_only=True):
         known = known or [result.raw_reward for result in results if result.raw_reward is not None]
         if len(known) == len(results) and all(result.reward is not None for result in results):
             return known
-        fill = NEUTRAL.get(self.runner.settings.transform)
+        as_graded = any(result.reward is not None for result in results) and all(
+            result.reward in (None, result.raw_reward) for result in results
+        )  # a validation has no transform
+        fill = None if as_graded else NEUTRAL.get(self.runner.settings.transform)
         if fill is None:
             fill = mean(known) if known else self.runner.metrics.counts.rewards.mean_y
         return [fill if result.reward is None else result.reward for result in results]

@@ -108,7 +108,9 @@ def criteria_of(value: Any) -> tuple[Criterion, ...]:
     """
     if isinstance(value, str) and value.lstrip().startswith(("[", "{")):
         with suppress(ValueError, RecursionError):
-            value = json.loads(value)
+            read = json.loads(value)
+            parts = read if isinstance(read, list) and read else [read]
+            value = read if all(isinstance(part, str | Mapping) for part in parts) else value
     try:
         told = [_told(one) for one in ([value] if isinstance(value, str | Mapping) else value)]
         return msgspec.convert([{"id": str(i), **one} for i, one in enumerate(told)], tuple[Criterion, ...])

@@ -95,10 +95,10 @@ def final_quantity(text: str, *, need_marker: bool | Literal["####"] = False) ->
 
     *need_marker*: without a marker there is no answer; "####": and no other marker is one.
     """
-    rest = last_turn(text[-TAIL_CHARS:])
+    rest = last_turn(text)
     if rest is None:
         return Final(None, "the thinking never ends")
-    text = in_ascii(rest).replace("__", "")
+    text = in_ascii(rest[-TAIL_CHARS:]).replace("__", "")
     marked = claims(text, only="hash" if need_marker == "####" else None)
     found = commitment(text, _claimed, found=marked)
     if found is None:

@@ -60,27 +60,47 @@ def after_think(text: str) -> str | None:
     return rest
 
 
-_CALLED = re.compile(r"</(?:search|tool_call|code|python|browse)>|<tool_call>")
-_RESULT = re.compile(
-    r"<(?P<tag>tool_response|information|observation|interpreter)>.*?(?:</(?P=tag)>|\Z)",
-    re.DOTALL | re.IGNORECASE,
+_RESULTS = re.compile(
+    r"</(?:search|tool_call|code|python|browse)>(?P<seen>(?:(?:\s|<\|\w{1,20}\|>|user|tool|ipython)*+"
+    r"<(?P<tag>tool_response|information|observation|interpreter)>.*?(?:</(?P=tag)>|\Z))+)",
+    re.DOTALL,
 )
-_CALL = re.compile(r"<(?P<tag>tool_call|search)>.*?(?:</(?P=tag)>|\Z)", re.DOTALL | re.IGNORECASE)
+"""The end of a call, and the results that stand right behind it, the last of which may be cut off."""
+_CALLS = ("tool_call", "search")
+_GIVES_ANSWER = re.compile(r"\"name\"\s*:\s*\"(?:final_?answer|answer|finish|submit)", re.IGNORECASE)
+"""A call by which an answer is given."""
 
 
 @remembered
 def last_turn(text: str) -> str | None:
-    """Return what the policy says last, without its thinking and its calls; None if there is only thinking.
+    """Return what the policy says last, without its thinking; None if there is only thinking.
 
-    A trajectory may stand in one text: what a tool says in it is no answer of the policy's.
+    A trajectory may stand in one text: what a tool says in it, right behind a call, is no answer of the policy's. Its last turn
+    is the last one that says something besides a call.
     """
     rest = after_think(text)
-    if rest is None or "<" not in rest or not _CALLED.search(text):
+    if rest is None or "</" not in rest:
         return rest
-    ended = 0
-    for result in _RESULT.finditer(rest):
-        ended = result.end()
-    return _CALL.sub("", rest[ended:])
+    at = 0
+    turns: list[str] = []
+    for results in _RESULTS.finditer(rest):
+        turns.append(rest[at : results.start("seen")])
+        at = results.end()
+    turns.append(rest[at:])
+    return next((turn for turn in reversed(turns) if not _only_calls(turn)), "")
+
+
+def _only_calls(text: str) -> bool:
+    """Whether a turn is nothing but calls, and these give no answer."""
+    end = len(text)
+    while True:
+        while end and text[end - 1].isspace():
+            end -= 1
+        tag = next((tag for tag in _CALLS if text.endswith(f"</{tag}>", 0, end)), None)
+        opened = -1 if tag is None else text.rfind(f"<{tag}>", 0, end)
+        if opened < 0 or _GIVES_ANSWER.search(text, opened, end):
+            return end == 0
+        end = opened
 
 
 _BARE_ANALYSIS = re.compile(r"analysis(?=[A-Z\"'(])")

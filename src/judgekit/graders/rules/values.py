@@ -122,9 +122,15 @@ _SIGNS = re.compile(
 )
 
 
+_GROUPED = re.compile(
+    r"(?<=\d)(?:[,'’_，٬]|\{,\}|\\[,;!])(?=(?:\d{2}[,，])*\d{3}(?!\d)|\d{4}(?:,\d{4})*(?!\d))|(?<=\d)[)'’_]+(?=\d)"
+)
+"""What stands between digits of one number: marks of thousands, as several habits and LaTeX write them; brackets of a telephone's."""
+
+
 def signs(text: str) -> list[str]:
     """Return what makes another value of the same words: signs, points and operators, with the digits between."""
-    text = re.sub(r"(?<=\d),(?=(?:\d{2},)*\d{3}(?!\d))", "", text)
+    text = _GROUPED.sub("", text)
     found = [match[0].strip().translate(_DASHES) for match in _SIGNS.finditer(text)]
     numbers = re.findall(r"[-−–]?\d+(?:\.\d+)?", text)
     if not found and len(numbers) < 2:

@@ -209,8 +209,8 @@ def _value(text: str, at: int) -> tuple[Any, int]:
     at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
     try:
         return _JSON.raw_decode(text, at)
-    except json.JSONDecodeError as error:
-        end = text.find("\n", error.pos)
+    except ValueError as error:  # of a number that is too long, too
+        end = text.find("\n", getattr(error, "pos", at))
         end = len(text) if end < 0 else end
         return text[at:end].strip(), end
 

@@ -73,12 +73,11 @@ def text_of_choice(choice: Mapping[str, Any], who: object) -> str:
         text = message.get("content")
     if isinstance(text, list):
         text = "".join(map(_text_of_part, text)) or None
-    thought = isinstance(message, dict) and (message.get("reasoning_content") or message.get("reasoning"))
-    ended = _ENDS.get(str(choice.get("finish_reason")).lower()) == "length"
-    if text is None and ended:
+    if text is None and _ENDS.get(str(choice.get("finish_reason")).lower()) == "length":
         return ""
-    if isinstance(text, str) and (text.strip() or ended or not thought):
+    if isinstance(text, str):
         return encodable(text)
+    thought = isinstance(message, dict) and (message.get("reasoning_content") or message.get("reasoning"))
     why = (
         ": all of it is in the field reasoning_content. Does the server's reasoning parser fit the model, and the judge's "
         "sampling: {thinking: …}?"

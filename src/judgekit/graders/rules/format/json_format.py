@@ -336,17 +336,17 @@ class JsonMatch(Rule):
                 return Abstained("the reference has none of the keys to compare")
             given = {k: given[k] for k in self.only if k in given} if isinstance(given, Mapping) else given
         if self.score == "exact":
-            place = self._difference(given, wanted, "")
+            place = self._difference(given, wanted, "", [_MOST_PAIRINGS])
             return Graded(1.0) if place is None else Graded(0.0, f"differs at {place or 'the top'}"[:200])
         return self._leaves(given, wanted)
 
-    def _difference(self, given: Any, wanted: Any, place: str) -> str | None:
-        """Return the path of the first difference; None if there is none."""
+    def _difference(self, given: Any, wanted: Any, place: str, left: list[int]) -> str | None:
+        """Return the path of the first difference; None if there is none. *left*: comparisons that pairings may take yet."""
         if isinstance(wanted, Mapping) and isinstance(given, Mapping):
             for key, value in wanted.items():
                 if key not in given:
                     return f"{place}/{key}"
-                if (found := self._difference(given[key], value, f"{place}/{key}")) is not None:
+                if (found := self._difference(given[key], value, f"{place}/{key}", left)) is not None:
                     return found
             if self.extra_keys == "wrong" and (extra := [k for k in given if k not in wanted]):
                 return f"{place}/{extra[0]}"
@@ -355,27 +355,37 @@ class JsonMatch(Rule):
             if len(given) != len(wanted):
                 return place
             if not self.list_order:
-                return self._unordered(given, wanted, place)
+                return self._unordered(given, wanted, place, left)
             for i, (a, b) in enumerate(zip(given, wanted, strict=True)):
-                if (found := self._difference(a, b, f"{place}/{i}")) is not None:
+                if (found := self._difference(a, b, f"{place}/{i}", left)) is not None:
                     return found
             return None
         return None if self._same(given, wanted) else place
 
-    def _unordered(self, given: Sequence[Any], wanted: Sequence[Any], place: str) -> str | None:
-        left = list(given)
-        alone: int | None = None
+    def _unordered(
+        self, given: Sequence[Any], wanted: Sequence[Any], place: str, left: list[int]
+    ) -> str | None:
+        free = list(given)
         for i, value in enumerate(wanted):
-            match = next((j for j, a in enumerate(left) if self._difference(a, value, "") is None), None)
+            match = next(
+                (j for j, a in enumerate(free) if self._difference(a, value, "", left) is None), None
+            )
             if match is None:
-                alone = i
-                break
-            del left[match]
-        if alone is not None and (self.extra_keys == "fine" or self.tolerance or self.number_texts):
-            # an item may fit several, one of which nothing else fits
-            fits = [[float(self._difference(one, value, "") is None) for one in given] for value in wanted]
-            alone = next((i for i, match in enumerate(best_pairs(fits)) if match is None), None)
-        return None if alone is None else f"{place}/{alone}"
+                return None if self._pair_otherwise(given, wanted, i, left) else f"{place}/{i}"
+            del free[match]
+        return None
+
+    def _pair_otherwise(
+        self, given: Sequence[Any], wanted: Sequence[Any], alone: int, left: list[int]
+    ) -> bool:
+        """Whether all fit in another pairing, where item *alone* has found none: one that it fits may fit others, too."""
+        if not (self.extra_keys == "fine" or self.tolerance or self.number_texts):
+            return False
+        left[0] -= len(given) * (len(wanted) + 1)
+        if left[0] < 0 or all(self._difference(one, wanted[alone], "", left) is not None for one in given):
+            return False
+        fits = [[float(self._difference(one, value, "", left) is None) for one in given] for value in wanted]
+        return None not in best_pairs(fits)
 
     def _same(self, given: Any, wanted: Any) -> bool:
         if self.number_texts and isinstance(given, str) != isinstance(wanted, str):
@@ -415,6 +425,10 @@ class JsonMatch(Rule):
             pairs = zip(alike, best_pairs(alike), strict=True)
             return sum(row[j] for row, j in pairs if j is not None)
         return int(self._same(given, wanted))
+
+
+_MOST_PAIRINGS = 10_000
+"""Comparisons of items that the pairings of one response may take; beyond, the first pairing counts."""
 
 
 def _number(value: Any) -> Any:

@@ -209,9 +209,9 @@ LANGUAGES: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 _LETTER = re.compile(r"[^\W\d_]")
 _NOT_PROSE = re.compile(
-    r"```.*?(?:```|\Z)|`[^`\n]*`|\$\$.*?(?:\$\$|\Z)|\$[^$\n]*\$|\\\(.*?(?:\\\)|\Z)|\\\[.*?(?:\\\]|\Z)"
-    r"|\\begin\{(?P<maths>(?:equation|align|gather|multline|eqnarray|math|cases|array|[a-zA-Z]?matrix)[a-z]*\*?)\}.*?(?:\\end\{(?P=maths)\}|\Z)"
-    r"|\\(?:begin|end)\{[^}\n]{0,40}\}|\\[a-zA-Z]+|</?[A-Za-z][\w:.-]{0,40}\s?/?>|<[|｜][^|｜\n]{1,40}[|｜]>|https?://\S+",
+    r"```.*?(?:```|\Z)|`[^`\n]*`|\$\$.*?(?:\$\$|\Z)|\$[^$\n]*\$|\\\((?:(?!\\[()]).)*\\\)|\\\[(?:(?!\\[\[\]]).)*\\\]"
+    r"|\\begin\{(?P<maths>(?:equation|align|gather|multline|eqnarray|math|cases|array|[a-zA-Z]?matrix)[a-z]*\*?)\}(?:(?!\\(?:begin|end)\{).)*\\end\{(?P=maths)\}"
+    r"|\\(?:begin|end)\{[^}\n]{0,40}\}|\\[a-zA-Z]+|</?[A-Za-z][\w:.-]{0,40}\s?/?>|<[|｜][A-Za-z_▁]{2,30}[|｜]>|https?://\S+",
     re.DOTALL,
 )
 

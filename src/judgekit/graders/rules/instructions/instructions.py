@@ -139,7 +139,7 @@ def _data(text: str) -> Any:
     """Read JSON, or the literals of Python that some data sets have in its place. Raises ValueError."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     try:
         if len(text) <= _MOST_CHARS:
@@ -165,7 +165,9 @@ def _side_by_side(ids: Any, kwargs: Any) -> list[Given]:
 
 
 def _constraint(id_: Any, given: Mapping[str, Any]) -> Given:
-    id_ = _BY_END.get(id_, id_) if isinstance(id_, str) else id_
+    if not isinstance(id_, str):
+        raise ValueError(f"a constraint's id is a text, not {id_!r:.60}")
+    id_ = _BY_END.get(id_, id_)
     if id_ not in CONSTRAINTS:
         raise ValueError(f"there is no constraint {id_!r}{did_you_mean(str(id_), CONSTRAINTS)}")
     wanted = CONSTRAINTS[id_][1]
@@ -203,7 +205,9 @@ def _texts(value: Any) -> Sequence[str] | None:
         texts: Any = [value]
         if value.lstrip().startswith("["):
             with suppress(ValueError):
-                texts = _data(value)
+                listed = _data(value)
+                if isinstance(listed, list) and all(isinstance(one, str) for one in listed):
+                    texts = listed
         value = texts
     fine = isinstance(value, list | tuple) and value and all(isinstance(one, str) and one for one in value)
     return value if fine else None

@@ -35,7 +35,7 @@ class TextMatch(Compared):
     "contains" (the answer contains the reference), "contained" (the reference contains the answer), "regex" (the
     answer contains a match of the reference, a pattern). *ignore_case*: compare without case. *ignore_space*: compare
     without any space, also inside. *whole_words*: for "contains", "prefix" and "suffix", the reference must not be part of a longer word. *part*, *several*: see `Part`
-    and `Several`. An empty answer matches nothing. Unlike SQuAD's, "normalised" tells values apart by their signs, points
+    and `Several`. An empty answer matches nothing. Unlike SQuAD's, "normalised" tells values apart by their digits, signs, points
     and operators (`-5` is not `5`); and an answer neither contains nor ends in what it denies ("it is not 42").
 
     Patterns run in a worker process that is killed at *timeout_s*; if a reference is not a valid pattern the grader
