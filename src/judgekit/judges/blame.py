@@ -54,7 +54,7 @@ TABLE: tuple[Ending, ...] = (
     ),
     Ending("an engine that is out of memory", "JudgeUnavailable", "judge", "retry"),
     Ending(
-        "a reply broken off (`abort`, `error`, an unknown end), or all in `reasoning_content`",
+        "a reply broken off (`abort`, `error`, an unknown end), or all in `reasoning_content` with `content` null",
         "JudgeUnavailable",
         "judge",
         "retry",
