@@ -22,6 +22,7 @@ from judgekit.ledger.reader import read_ledger
 from judgekit.metrics import SignalLimits
 from judgekit.report import runs as report_runs
 from judgekit.report import view as report_view
+from judgekit.report.marks import Mark, write_mark
 from judgekit.types import Price
 
 from ..report.ledgers import some, write
@@ -663,6 +664,29 @@ def test_marks_are_labels_and_where_there_are_none_that_is_said(
     )
     assert call(tmp_path, *args).returncode == 0
     assert seen == [{"a": True, "b": False}]
+
+
+def test_marks_of_a_resumed_run_are_labels_of_the_run_that_replaces_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "l.jsonl", some(4))
+    (run,) = {entry.run for entry in read_ledger(tmp_path / "l.jsonl").entries}
+    write_mark(tmp_path / "l.jsonl", Mark(run, 2, "good"))
+    lines = [json.loads(line) for line in (tmp_path / "l.jsonl").read_text().splitlines()]
+    again = [{**line, "run": "again", "tags": {"resumes": [run]}} for line in lines if line.get("run") == run]
+    with open(tmp_path / "l.jsonl", "a") as file:
+        file.writelines(json.dumps(line) + "\n" for line in again)
+    seen: list[Any] = []
+
+    def certified(reading: Any, gold: Any, grader: str) -> Any:
+        seen.append(
+            {(reading.entries[at].run, reading.entries[at].index): right for at, right in gold.items()}
+        )
+        return certificate(grader=grader)
+
+    monkeypatch.setattr("judgekit.evidence.certificate.certify", certified)
+    assert call(tmp_path, "certify", "l.jsonl", "--grader", "judge").returncode == 0
+    assert seen == [{("again", 2): True}]
 
 
 # ---- replay

@@ -57,13 +57,12 @@ def certify(
     if labels is not None:
         gold = read_labels(labels, reading.entries)
     else:
-        found_marks = read_marks(ledger)
-        if found_marks:
+        places: dict[tuple[str, int], tuple[str, int]] = {}
+        if reading.replaced:
             whole = read_ledger(ledger, replaced=True).entries
             names = [(entry.run, entry.index) for entry in whole]
             places = {names[at]: names[other] for at, other in Standing.of(whole).successors().items()}
-            found_marks = read_marks(ledger, places)
-        marks = {key: mark.mark == "good" for key, mark in found_marks.items() if mark.mark}
+        marks = {key: mark.mark == "good" for key, mark in read_marks(ledger, places).items() if mark.mark}
         gold = of_marks(marks, reading.entries)
         if len(gold) < len(marks):
             say(

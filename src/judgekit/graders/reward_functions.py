@@ -175,9 +175,14 @@ def _completion(rollout: Rollout) -> str | list[Message]:
     return [{"role": "assistant", "content": rollout.response}]
 
 
+def _entries(rollout: Rollout) -> dict[str, Any]:
+    """Return what `extra` has, without judgekit's own keys."""
+    return {name: value for name, value in rollout.extra.items() if name not in _OWN}
+
+
 def _columns(rollout: Rollout) -> dict[str, Any]:
     """Return a rollout's columns of the data set, as far as it has them."""
-    found = {name: value for name, value in rollout.extra.items() if name not in _OWN}
+    found = _entries(rollout)
     hidden = rollout.extra.get(COLUMNS) or {}  # Arrow pads it with nulls
     found |= {name: value for name, value in hidden.items() if value is not None or name not in found}
     for name in ("ground_truth", "data_source"):
@@ -202,11 +207,10 @@ def _column(rollout: Rollout, name: str) -> Any:
 
 def _taken_apart(rollout: Rollout) -> dict[str, Any]:
     """Return columns of verl's format as they were before a rollout was made of their parts."""
-    own = {name: value for name, value in rollout.extra.items() if name not in _OWN}
     if rollout.ground_truth is None:
-        return {"extra_info": own}
+        return {"extra_info": _entries(rollout)}
     held = {"style": "rule", "ground_truth": rollout.ground_truth}
-    return {"extra_info": own, "reward_model": held, "reward_spec": held}
+    return {"extra_info": _entries(rollout), "reward_model": held, "reward_spec": held}
 
 
 def _extra_info(rollout: Rollout) -> dict[str, Any]:
